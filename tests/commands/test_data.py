@@ -359,6 +359,13 @@ def test_a_sensitive_user_splits_nothing(tmp_path: Path, capsys: pytest.CaptureF
     told(capsys, "generate", "criteo-search", "--rows", "100", "--out", path)
     out = str(tmp_path / "columns")
     assert "sensitive" in refused(capsys, "prepare", "criteo-search", path, "--out", out, "--split", "by-user")
+    stated = ("--split", "by-user", "--public-key", "user")
+    made = told(capsys, "prepare", "criteo-search", path, "--out", out, *stated)
+    assert made["fields"]["sensitive"] == ["device_type", "audience_id"]
+    assert "user" in Columns.open(Path(out)).public_keys
+    other = str(tmp_path / "other")
+    said = refused(capsys, "prepare", "criteo-search", path, "--out", other, "--public-key", "publisher")
+    assert "expected public keys among its sensitive ones (user), got publisher" in said
 
 
 def test_an_existing_folder_is_kept_unless_asked(

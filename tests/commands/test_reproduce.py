@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ import tacit
 import tacit_lab.studies.book as books
 from tacit.cli import main
 from tacit.errors import BadInput
-from tacit_lab.studies.study import StudyScale
+from tacit_lab.studies import registry
+from tacit_lab.studies.study import StudyInputs, StudyScale
 from tests.support.tiny_studies import Tiny
 from tests.support.tiny_studies import tiny as tiny  # a fixture
 
@@ -60,6 +62,49 @@ def test_all_has_a_line_for_each_and_a_book(tiny: Tiny, capsys: pytest.CaptureFi
     assert f"the book: {tiny.out / 'index.html'}" in lines
     assert main(command) == 0
     assert "study 1 of 2: choice-tiny, kept, nothing changed" in capsys.readouterr().out
+
+
+def test_all_on_files_does_what_these_allow_and_names_the_rest(
+    tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "visits.csv").write_text("a\n")
+    (logs / "visits_jakarta.csv").write_text("a\n")
+    cities = {"": ("visits",), "jakarta": ("visits_jakarta",), "paris": ("visits_paris",)}
+    inputs = StudyInputs(("visits",), cities, {StudyScale.SMALL: 90.0})
+    tiny.studies["gather-tiny"] = replace(tiny.studies["gather-tiny"], inputs=inputs)
+    fish = replace(tiny.studies["choice-tiny"], name="other-tiny", inputs=StudyInputs(("fish",)))
+    tiny.studies["other-tiny"] = fish
+    registry.STUDIES["other-tiny"] = ""
+    tiny.first.fails = BadInput("expected no --data for this study, got logs: it makes its own up")
+    command = ["reproduce", "all", "--data", str(logs), "--out", str(tiny.out)]
+    assert main(command) == 0, "what no file allows is no failure"
+    out, err = capsys.readouterr()
+    first, *others = err.splitlines()
+    assert first.startswith(
+        f"tacit reproduce: 2 studies that {logs} may allow, about 90 min at small scale on two cores, less "
+    )
+    assert others == [
+        f"tacit reproduce: other-tiny is not for these files: it needs fish, which {logs} has not",
+        f"tacit reproduce: choice-tiny is not for these files: {tiny.first.fails}",
+    ]
+    assert [(asked.city, asked.out) for asked in tiny.second.runs] == [
+        ("", tiny.out),
+        ("jakarta", tiny.out / "jakarta"),
+    ]
+    assert "study 2 of 2, Jakarta: gather-tiny" in out
+    record = json.loads((tiny.out / "jakarta" / "gather-tiny.json").read_text())
+    assert record["data"] == "Jakarta: a log of 9 rows"
+    assert (tiny.out / "jakarta" / "index.html").exists()
+    assert main(command) == 0
+    assert len(tiny.second.runs) == 2, "done once for each city"
+    capsys.readouterr()
+    assert main(["claims", "R2", "--json", "--results", str(tiny.out)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(each["data"][:7], each["synthetic"]) for each in found] == [("a log o", False), ("Jakarta", False)]
+    tiny.second.fails = BadInput("expected whole rows, got half of them")
+    assert main([*command, "--seeds", "3"]) == 1, "a file that is there and cannot be read is a failure"
 
 
 @pytest.mark.parametrize("problem", [BadInput("expected no --data, got some"), ZeroDivisionError("a bug")])

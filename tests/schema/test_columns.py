@@ -195,6 +195,33 @@ def test_sensitive_keys_are_the_keys_that_are_sensitive_features_too() -> None:
     assert LogSchema("clicks", (LABEL, Column("visitor", {"user"}))).sensitive_keys == frozenset()
 
 
+def test_a_key_that_somebody_states_to_be_public_is_a_feature_no_longer() -> None:
+    schema = LogSchema(
+        "clicks",
+        (
+            LABEL,
+            Column("visitor", {"user", "sensitive"}),
+            Column("loyal", {"sensitive"}, source="visitor"),
+            Column("age", {"sensitive"}),
+            Column("when", {"time", "sensitive"}, "whole"),
+        ),
+    )
+    stated = schema.with_public_keys(["user"])
+    assert stated.sensitive_keys == {Role.TIME}
+    assert stated["visitor"].roles == {Role.USER}
+    assert not stated["loyal"].is_used, "it would tell the key to a model that must not read it"
+    assert stated["age"] == schema["age"]
+    assert stated.with_public_keys([Role.TIME]).sensitive_keys == frozenset()
+    assert schema.with_public_keys([]) == schema
+    assert refused(lambda: schema.with_public_keys(["publisher"])) == (
+        "log clicks: expected public keys among its sensitive ones (time, user), got publisher"
+    )
+    for wrong in ("label", "visitor"):
+        assert refused(partial(schema.with_public_keys, [wrong])) == (
+            f"log clicks: expected public keys among advertiser, publisher, time, user, got {wrong!r}"
+        )
+
+
 def test_it_prints_by_role_with_everything_that_was_chosen() -> None:
     schema = LogSchema(
         "visits",

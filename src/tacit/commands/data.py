@@ -11,11 +11,13 @@ from tacit.commands.output import Subparsers, add_action, add_json_flag, print_j
 from tacit.errors import BadInput
 
 if TYPE_CHECKING:
+    from tacit.data.comparison import LogComparison
     from tacit.data.description import LogDescription
     from tacit.data.logs.definition import Log
     from tacit.data.preparation import PreparedLog
 
 ROWS_TO_DESCRIBE = 100_000
+ROWS_TO_COMPARE = 1_000_000
 PREPARE = """\
 Read a log exactly as it was published (plain or compressed text, or Parquet), encode it, and write
 memory-mapped columns that training opens without reading them.
@@ -27,7 +29,10 @@ memory-mapped columns that training opens without reading them.
 Features become whole numbers by hashing into fixed bins (the default; it learns nothing from the data), or by a
 vocabulary (--vocabulary 16). A vocabulary of sensitive values needs a public domain in the schema, or a private
 selection that the ledger pays for: --select-epsilon 1 --select-delta 1e-7 --ledger L --scope clicks.
-An encoder made before is applied unchanged with --encoder FOLDER."""
+An encoder made before is applied unchanged with --encoder FOLDER.
+
+A key that the log takes for sensitive cannot name privacy units. Where anybody may know which rows are of one
+user, say so: --public-key user. The column is a key then, and a feature no longer."""
 DESCRIBE = """\
 Print what a log looks like beside the published figures: of a file, or without one of a made-up log.
 
@@ -36,6 +41,13 @@ Print what a log looks like beside the published figures: of a file, or without 
 
 The figures are exact, and memory does not grow with the file. They are for the owner of the data; publishing
 one is a release, with a price."""
+COMPARE = """\
+How far a made-up log is from a real one: the figures of both side by side, and what each field tells about
+the label, as its AUC alone in as many rows of each.
+
+  tacit data compare criteo-search CriteoSearchData --rows 1000000
+
+The figures are exact; they are for the owner of the data."""
 GENERATE = """\
 Make up a log from a stated model (docs/generators.md), calibrated to the published figures. The same seed
 gives the same rows, and a longer log begins with the rows of a shorter one (but for criteo-attribution,
@@ -74,6 +86,17 @@ def add_parser(commands: Subparsers) -> None:
     _add_reading(describe)
     add_json_flag(describe)
     describe.set_defaults(run=run_describe)
+
+    compare = add_action(actions, None, "compare", "a file beside a made-up log like it", COMPARE)
+    compare.add_argument("name", metavar="NAME", help="a log's name; see tacit data list")
+    compare.add_argument("path", metavar="PATH", help="the published file or folder")
+    compare.add_argument(
+        "--rows", type=int, default=ROWS_TO_COMPARE, help="rows to make up (default: %(default)s)"
+    )
+    compare.add_argument("--seed", type=int, default=1, help="seed of the made-up log (default: %(default)s)")
+    _add_reading(compare)
+    add_json_flag(compare)
+    compare.set_defaults(run=run_compare, schema=None)
 
     generate = add_action(actions, None, "generate", "a calibrated synthetic log of any size", GENERATE)
     generate.add_argument("name", metavar="NAME", help="a log's name; see tacit data list")
@@ -123,6 +146,13 @@ def add_parser(commands: Subparsers) -> None:
     prepare.add_argument("--witness", metavar="PATH", help="the ledger's witness, where it is not beside it")
     prepare.add_argument("--scope", help="the ledger's name for these people's data")
     prepare.add_argument("--encoder", type=Path, metavar="FOLDER", help="apply this encoder unchanged")
+    prepare.add_argument(
+        "--public-key",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="you state that this key (user, publisher, advertiser, time) is public; may come several times",
+    )
     prepare.add_argument(
         "--delays",
         action="store_true",
@@ -178,6 +208,28 @@ def run_describe(args: argparse.Namespace) -> int:
     return 0
 
 
+def run_compare(args: argparse.Namespace) -> int:
+    from tacit.data.comparison import compare_logs
+    from tacit.data.description import with_delay_columns
+    from tacit.data.reading.reader import LogReader
+    from tacit.data.synthetic import write_made_up
+
+    log, path = _log_and_path(args, path_needed=True)
+    file = LogReader(with_delay_columns(log), path, bad_rows_limit=args.max_bad_rows)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "log"
+        with progress_bar("making up rows", args.rows) as progress:
+            write_made_up(args.name, args.rows, args.seed, place, progress)
+        with progress_bar("describing", file.bytes) as progress:
+            made_up = LogReader(with_delay_columns(log), place)
+            found = compare_logs(made_up, file, rows=args.rows, progress=progress)
+    if args.json:
+        print_json(found.as_json())
+    else:
+        print_comparison(found)
+    return 0
+
+
 def run_generate(args: argparse.Namespace) -> int:
     from tacit.data.generators.worlds import world
     from tacit.data.logs.definition import find_log
@@ -206,6 +258,8 @@ def run_prepare(args: argparse.Namespace) -> int:
     from tacit.data.reading.reader import LogReader
 
     log, path = _log_and_path(args, path_needed=True)
+    if args.public_key:
+        log = log.with_public_keys(args.public_key)
     # Whatever can be refused is refused here, before a selection is paid for.
     split = choose_split(args, log)
     check_destination(args.out, overwrite=args.overwrite)
@@ -293,6 +347,31 @@ def print_description(description: LogDescription) -> None:
     print_table(title, columns, fields, numbers=columns[2:])
     if description.bad_rows.count:
         print(f"{description.bad_rows.count} bad rows, first: {description.bad_rows.first[0]}")
+
+
+def print_comparison(found: LogComparison) -> None:
+    record, sides = found.as_json(), ("made up", "file")
+    figures = [
+        (each["name"], _show_number(each["made_up"]), _show_number(each["file"])) for each in record["figures"]
+    ]
+    print_table(
+        f"{found.file.log.title}: a file beside a made-up log", ("figure", *sides), figures, numbers=sides
+    )
+    fields = [
+        (
+            each["name"],
+            each["role"],
+            *(_show_number(value) for value in each["values"]),
+            *(_show_share(value) for name in ("top_twenty_share", "missing") for value in each[name]),
+        )
+        for each in record["fields"]
+    ]
+    columns = [f"{what}, {side}" for what in ("values", "top 20", "missing") for side in sides]
+    print_table("Fields", ("field", "side", *columns), fields, numbers=columns)
+    signals = [(each["name"], f"{each['made_up']:.3f}", f"{each['file']:.3f}") for each in record["signals"]]
+    if signals:
+        title = f"What each tells about the label, as AUC alone, in {found.rows:,} rows of each"
+        print_table(title, ("field", *sides), signals, numbers=sides)
 
 
 def print_prepared(prepared: PreparedLog) -> None:

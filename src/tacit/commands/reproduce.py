@@ -8,13 +8,14 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.commands.output import Subparsers, add_json_flag, bars, print_json, print_table
 from tacit.errors import BadInput, TacitError
 from tacit.files import check_folder
-from tacit.progress import Progress
+from tacit.progress import Progress, no_progress
 from tacit_lab.studies import registry
 
 if TYPE_CHECKING:
@@ -36,14 +37,18 @@ examples:
   tacit reproduce semi-sensitive-display --seeds 10 --out figures
   tacit reproduce semi-sensitive-search --data logs      # logs/criteo-search.tsv.gz, as published
   tacit reproduce all
+  tacit reproduce all --data logs --public-key user      # every study that the files there allow
   tacit reproduce --book                                 # only the book again, from what is there
 
 what --data DIR holds, as far as a study wants it; it says so if the marks there tell that it was made up:
-  semi-sensitive-*  criteo-display, criteo-search (.txt, .csv, .tsv, these with .gz, or .parquet), as published
-  label-dp-*        criteo-attribution, likewise
+  semi-sensitive-*  criteo-display, criteo-search (.txt, .csv, .tsv, these with .gz, or .parquet), as published,
+                    or extracts whose names begin so: criteo_search_219_partners.parquet
+  label-dp-*        criteo-attribution, likewise; else criteo-search, whose users are sensitive: state by
+                    --public-key user that anybody may know which clicks are of one user
   choice-*          three folders: taobao (tacit data prepare taobao), and fnn and din, models of these names
-                    that tacit train made of it
-  contexts-*        visits, or checkins_nyc
+                    that tacit train made of it; choice-learning takes logs of visits
+  contexts-*,       visits, or checkins_nyc; and visits_jakarta, whose results go to a folder of their own,
+  gather-*          jakarta. Where no visit has coordinates, a location says nothing
 
 Scales: toy is seconds and shows that it runs, small is minutes on two cores, full is hours. A finding that
 fails is a result, not an error: exit code 0. With all, a study that cannot run does not keep the others from
@@ -76,6 +81,13 @@ def add_parser(commands: Subparsers) -> None:
     )
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="files or folders to use instead of made-up data: see below"
+    )
+    parser.add_argument(
+        "--public-key",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="you state that this key of the published files is public (user): see below",
     )
     parser.add_argument("--seeds", type=int, metavar="N", help="seeds to run (default: by study and scale)")
     parser.add_argument(
@@ -112,40 +124,57 @@ def run(args: argparse.Namespace) -> int:
 def _some(args: argparse.Namespace) -> int:
     """Studies by name, each with its table."""
     records: list[dict[str, Any]] = []
-    for study, asked in _requests(args, list(dict.fromkeys(args.names))):
-        with _progress("", study) as progress:
-            outcome = study.outcome(asked(progress))
-        records += _records(study, outcome)
-        if not args.json:
-            print_outcome(study, outcome)
+    requests = _requests(args, list(dict.fromkeys(args.names)))
+    if args.scale == "full":
+        _say_time(args, [study for study, _ in requests])
+    for study, asked in requests:
+        for request in study.requests(asked(no_progress)):
+            with _progress("", study) as progress:
+                outcome = study.outcome(replace(request, progress=progress))
+            records += _records(study, outcome)
+            if not args.json:
+                print_outcome(study, outcome)
     if args.json:
         print_json(records)
     return 0
 
 
 def _all(args: argparse.Namespace) -> int:
-    """Every study, one line for each, whatever becomes of the others; and the book."""
+    """Every study, one line for each, whatever becomes of the others; and the book. With a folder of published
+    files, every study that these allow."""
     began = time.monotonic()
     records: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
     requests = _requests(args, list(registry.STUDIES))
+    barred = {study.name: why for study, asked in requests if (why := asked.lacking(study))}
+    requests = [(study, asked) for study, asked in requests if study.name not in barred]
+    _say_time(args, [study for study, _ in requests])
     for number, (study, asked) in enumerate(requests, start=1):
         at, started = f"study {number} of {len(requests)}", time.monotonic()
         try:
-            with _progress(f"{at}, {show_duration(started - began)} so far: ", study) as progress:
-                outcome = study.outcome(asked(progress))
+            for request in study.requests(asked(no_progress)):
+                with _progress(f"{at}, {show_duration(started - began)} so far: ", study) as progress:
+                    outcome = study.outcome(replace(request, progress=progress))
+                records += _records(study, outcome)
+                if not args.json:
+                    where = f"{at}, {request.city.title()}" if request.city else at
+                    print_brief(study, outcome, where, time.monotonic() - started, time.monotonic() - began)
         except Exception as problem:  # a refusal or a bug: either way the others go on
+            if isinstance(problem, BadInput) and args.data is not None and not study.inputs.reads:
+                barred[study.name] = str(problem)
+                continue
             failed[study.name] = f"{type(problem).__name__}: {problem}"
             if not isinstance(problem, TacitError):
                 traceback.print_exc()
             print(f"tacit reproduce: {study.name} failed: {problem}", file=sys.stderr, flush=True)
-            continue
-        records += _records(study, outcome)
-        if not args.json:
-            print_brief(study, outcome, at, time.monotonic() - started, time.monotonic() - began)
+    for name, why in barred.items():
+        print(f"tacit reproduce: {name} is not for these files: {why}", file=sys.stderr, flush=True)
     for name, why in failed.items():
         print(f"tacit reproduce: {name} has no new results: {why}", file=sys.stderr, flush=True)
     place = _write_book(args.out, failed)
+    for city in sorted({city for study, _ in requests for city in study.inputs.cities if city}):
+        if (args.out / city).is_dir():
+            _write_book(args.out / city, failed)
     if args.json:
         print_json(records)
     else:
@@ -163,12 +192,39 @@ class StudyRequestTemplate:
         own = study.seeds[self.scale]
         self.seeds = own if args.seeds is None else _check_count("seeds", args.seeds, MOST_SEEDS)
         self.processes = _check_count("processes", args.processes, MOST_PROCESSES)
-        self.out, self.data = args.out, args.data
+        self.out, self.data, self.public_keys = args.out, args.data, tuple(dict.fromkeys(args.public_key))
+
+    def lacking(self, study: Study) -> str:
+        """Why the folder of published files, if there is one, does not allow a study."""
+        return "" if self.data is None else study.inputs.lacking(self.data, self.public_keys)
 
     def __call__(self, progress: Progress) -> StudyRequest:
         from tacit_lab.studies.study import StudyRequest
 
-        return StudyRequest(self.out, self.scale, self.seeds, self.data, self.processes, progress)
+        return StudyRequest(
+            self.out,
+            self.scale,
+            self.seeds,
+            self.data,
+            self.public_keys,
+            processes=self.processes,
+            progress=progress,
+        )
+
+
+def _say_time(args: argparse.Namespace, studies: Sequence[Study]) -> None:
+    """Before anything is done: how long it takes, and that it can be stopped."""
+    from tacit_lab.studies.study import StudyScale
+
+    minutes = sum(study.minutes_of(StudyScale(args.scale), args.data) for study in studies)
+    files = "" if args.data is None else f" that {args.data} may allow"
+    several = f"{len(studies)} studies" if len(studies) != 1 else studies[0].name
+    print(
+        f"tacit reproduce: {several}{files}, about {_time(minutes)} at {args.scale} scale on two cores, less "
+        f"what {args.out} has of it already; what is done stays done, if it is stopped",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _check_count(name: str, value: int, most: int) -> int:
@@ -320,9 +376,6 @@ def show_duration(seconds: float) -> str:
 
 
 def _time(minutes: float | None) -> str:
-    """About how long: < 1 min, 4 min, 5 h."""
-    if minutes is None:
-        return ""
-    if minutes < 1:
-        return "< 1 min"
-    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
+    from tacit_lab.studies.claims import time_words
+
+    return "" if minutes is None else time_words(minutes)

@@ -8,6 +8,7 @@ preparation     all of it in one pass: a file in, columns out
 columns         the encoded log on disk: memory-mapped columns, and their writer
 splits          which rows train, validate and test
 description     statistics of a log beside the published ones
+comparison      a made-up log beside a file: the figures of both, and what each field tells
 value_counts    exact counts of values in bounded memory
 synthetic       generated logs on disk, marked so that `is_synthetic` tells them
 frames          frames of pandas, Polars, Arrow, DuckDB, NumPy as encoded rows; frame_roles: what columns are

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tacit import expect
@@ -285,6 +285,25 @@ class LogSchema:
             role for column in self.columns for role in column.roles & UNIT_KEYS if column.source in protected
         )
 
+    def with_public_keys(self, roles: Iterable[Role | str]) -> LogSchema:
+        """The schema of somebody who states that these keys are public: which rows are of one user, say.
+
+        Their columns are keys then and features no longer, so that no model reads them. Nothing here can check
+        that anybody may know them; every promise by such a key leaves it unprotected.
+        """
+        keys = {_of_key(self.name, role) for role in roles}
+        lacking = [str(key) for key in sorted(keys) if key not in self.sensitive_keys]
+        if lacking:
+            raise BadInput(
+                f"log {self.name}: expected public keys among its sensitive ones "
+                f"({', '.join(sorted(self.sensitive_keys)) or 'none'}), got {lacking[0]}"
+            )
+        stated = {column.source for column in self.columns if column.roles & keys}
+        return replace(
+            self,
+            columns=tuple(_as_key(column) if column.source in stated else column for column in self.columns),
+        )
+
     def __str__(self) -> str:
         order = list(Role)
         lines = sorted(self.columns, key=lambda column: min(order.index(role) for role in column.roles))
@@ -296,6 +315,30 @@ class LogSchema:
         ]
         cut = f" (days cut at UTC{self.utc_offset_hours:+d})" if self.utc_offset_hours else ""
         return "\n".join([f"{self.name}{cut}", *rows])
+
+
+def _of_key(log: str, role: Role | str) -> Role:
+    """A role that can be a privacy unit's key."""
+    words = ", ".join(sorted(UNIT_KEYS))
+    try:
+        found = Role(role)
+    except BadInput:
+        found = Role.LEFT_OUT
+    if found not in UNIT_KEYS:
+        raise BadInput(f"log {log}: expected public keys among {words}, got {str(role)!r}")
+    return found
+
+
+def _as_key(column: Column) -> Column:
+    """The column without its part as a feature; left out where nothing else is left of it."""
+    roles = column.roles - FEATURES
+    if not roles:
+        return Column(
+            column.name, {Role.LEFT_OUT}, column.kind, source=column.source, why="read as a public key"
+        )
+    return Column(
+        column.name, roles, column.kind, source=column.source, optional=column.optional, why=column.why
+    )
 
 
 def _reason(column: Column) -> str:

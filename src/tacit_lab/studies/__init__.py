@@ -8,6 +8,7 @@
     book           all of a folder as one page
     runs           measurements, each done once and kept; figures seed by seed
     processes      where they are done: processes of one thread each
+    published      published files in a folder
     logs           the logs that are trained on, and how they are encoded
     report         writes table, figure and settings
     verdicts       rules over paired seeds that families share

@@ -1,4 +1,8 @@
-"""Every claim with what the results in a folder say of it: read from their tables, never typed in."""
+"""Every claim with what the results in a folder say of it: read from their tables, never typed in.
+
+Results of made-up data and of real data stand side by side: a claim has a verdict of each, and where they
+differ the real one counts.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,12 @@ from typing import Any
 from tacit.errors import BadInput
 from tacit_lab.studies.registry import OURS, paper_of_claim
 from tacit_lab.studies.results import ResultFiles
-from tacit_lab.studies.study import Claim, Finding, Study
+from tacit_lab.studies.study import Claim, Finding, Study, StudyScale
 
 RECORDED = Path(__file__).with_name("recorded")
-"""The results that come with tacit: NAME.csv and NAME.json of a run of all studies."""
+"""The results that come with tacit: NAME.csv and NAME.json of a run of all studies, and in `REAL` those of runs
+on published files."""
+REAL = "real"
 
 HOLDS, FAILS, UNDECIDED, NOT_TESTED = "holds", "fails", "undecided", "not tested"
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
@@ -42,6 +48,11 @@ class StudyResult:
         return plain if self.kept is None else str(self.kept.settings.get("command", plain))
 
     @property
+    def is_real(self) -> bool:
+        """Whether it is of published files that nobody made up."""
+        return self.kept is not None and not self.kept.settings["synthetic"]
+
+    @property
     def stale_words(self) -> str:
         """Why it cannot be read, and what to do."""
         return (
@@ -61,6 +72,18 @@ def read_result(study: Study, folder: Path) -> StudyResult:
         return StudyResult(study, kept, stale=f"it has no {missing}")
     except _UNREADABLE as problem:
         return StudyResult(study, kept, stale=str(problem) or type(problem).__name__)
+
+
+def read_results(studies: Iterable[Study], folder: Path) -> list[StudyResult]:
+    """All that a folder has of some studies, further cities and its folder of real results among it; a study
+    that has nothing there comes once."""
+    found: list[StudyResult] = []
+    for study in studies:
+        cities = [city for city in study.inputs.cities if city]
+        places = [base / city for base in (folder, folder / REAL) for city in ("", *cities)]
+        there = [place for place in places if (place / f"{study.name}.json").exists()]
+        found += [read_result(study, place) for place in there] or [StudyResult(study)]
+    return found
 
 
 def read_result_or_stale(study: Study, folder: Path, failed: str = "") -> StudyResult:
@@ -87,6 +110,27 @@ class Evidence:
     def data(self) -> str:
         return "" if self.read.kept is None else self.read.kept.words
 
+    @property
+    def decider(self) -> str:
+        """What would decide a finding that is undecided, as far as data, seeds and scale can."""
+        kept, study = self.read.kept, self.read.study
+        if self.finding.holds is not None or kept is None:
+            return ""
+        if self.finding.decider:
+            return self.finding.decider
+        ways = []
+        if kept.settings["synthetic"] and study.inputs.reads:
+            ways.append(f"the published log ({' or '.join(study.inputs.reads)}): --data DIR")
+        seeds, most = len(kept.settings["seeds"]), study.seeds[StudyScale.FULL]
+        if kept.settings["synthetic"] and kept.scale != StudyScale.FULL:
+            time = time_words(study.minutes[StudyScale.FULL])
+            ways.append(f"--scale full, {most} seed{'s' * (most != 1)}, about {time}")
+        elif seeds > 1:
+            ways.append(f"more than {seeds} seeds: --seeds {2 * seeds}")
+        elif not kept.settings["synthetic"]:
+            ways.append("a longer log: its intervals are over people")
+        return "; or ".join(ways)
+
 
 @dataclass(frozen=True)
 class ClaimVerdict:
@@ -107,6 +151,7 @@ class ClaimVerdict:
         claim = self.claim
         about = {
             "name": claim.id,
+            "claim": claim.id,
             "finding": claim.words,
             "paper": self.paper_name,
             "place": claim.place,
@@ -115,7 +160,7 @@ class ClaimVerdict:
         }
         if not self.heard:
             could = self.silent[0]
-            nothing = dict.fromkeys(("value", "bar", "holds", "data"))
+            nothing = dict.fromkeys(("value", "bar", "holds", "data", "synthetic", "decider"))
             how = {"verdict": self.verdict, "where": "", "study": could.study.name, "command": could.command}
             return [{**about, **nothing, **how}]
         return [
@@ -124,6 +169,8 @@ class ClaimVerdict:
                 **each.finding.as_json(),
                 "verdict": each.finding.verdict,
                 "data": each.data,
+                "synthetic": not each.read.is_real,
+                "decider": each.decider,
                 "study": each.read.study.name,
                 "command": each.read.command,
             }
@@ -208,6 +255,73 @@ def judge_claims(reads: Iterable[StudyResult]) -> list[ClaimVerdict]:
         ClaimVerdict(claims[name], tuple(heard.get(name, ())), tuple(silent.get(name, ())))
         for name in sorted(claims, key=_order)
     ]
+
+
+@dataclass(frozen=True)
+class ClaimColumns:
+    """A claim by made-up data and by real data; where no real data speaks of it, nothing is heard there."""
+
+    made_up: ClaimVerdict
+    real: ClaimVerdict
+
+    @property
+    def claim(self) -> Claim:
+        return self.made_up.claim
+
+    @property
+    def paper_name(self) -> str:
+        return self.made_up.paper_name
+
+    @property
+    def verdict(self) -> str:
+        """Both, where real data speaks."""
+        if not self.real.heard:
+            return self.made_up.verdict
+        return (
+            f"{self.real.verdict} on real data"
+            if not self.made_up.heard
+            else (f"{self.made_up.verdict} made up, {self.real.verdict} on real data")
+        )
+
+    @property
+    def agreement(self) -> str:
+        """Whether made-up and real data say the same; empty where one of them says nothing."""
+        if not self.real.heard or not self.made_up.heard:
+            return ""
+        if self.made_up.kind == self.real.kind:
+            return "agree"
+        if UNDECIDED in (self.made_up.kind, self.real.kind):
+            return "open"
+        return "differ"
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """A record for each finding, those of real data last; each says whether the two agree."""
+        made_up = self.made_up.as_json() if self.made_up.heard or not self.real.heard else []
+        real = self.real.as_json() if self.real.heard else []
+        return [{**record, "agreement": self.agreement} for record in (*made_up, *real)]
+
+
+def judge_columns(reads: Sequence[StudyResult]) -> list[ClaimColumns]:
+    """Every claim by both kinds of data. Of real data only what was run is asked for: most studies make up what
+    no published log has."""
+    real = [read for read in reads if read.is_real]
+    run = {read.study.name for read in reads if not read.is_real}
+    lacking = {read.study.name: StudyResult(read.study) for read in real if read.study.name not in run}
+    made_up = judge_claims([*(read for read in reads if not read.is_real), *lacking.values()])
+    heard = {each.claim.id: each for each in judge_claims(real)}
+    return [
+        ClaimColumns(each, replace(heard[each.claim.id], silent=()))
+        if each.claim.id in heard and heard[each.claim.id].heard
+        else ClaimColumns(each, ClaimVerdict(each.claim, (), ()))
+        for each in made_up
+    ]
+
+
+def time_words(minutes: float) -> str:
+    """About how long: < 1 min, 4 min, 5 h."""
+    if minutes < 1:
+        return "< 1 min"
+    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
 
 
 def tally(judged: Sequence[ClaimVerdict]) -> str:

@@ -26,6 +26,7 @@ from tacit import expect
 from tacit.errors import BadInput
 from tacit.files import draft_path
 from tacit_lab.studies.digests import digest, spell_out
+from tacit_lab.studies.published import ENDINGS
 from tacit_lab.studies.study import StudyRequest
 
 if TYPE_CHECKING:
@@ -132,13 +133,13 @@ PACKAGES = ("data", "schema", "kernels", "tacit_lab/studies/logs")  # whose code
 CONVERSIONS = {"conversions-value": "value", "conversions-lowrank": "lowrank"}  # what sets advertisers apart
 OFTEN = 0.03  # of clicks that convert there: enough to learn from in a study's few rows
 LOG_OF_WORLD = {"search-small": "criteo-search", **dict.fromkeys(CONVERSIONS, "conversions")}
-ENDINGS = (".parquet", ".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 
 
 @dataclass(frozen=True)
 class StudyLog:
     """A log and its encoding. `rare_signal` None is the world's own; `file` names a published file instead of a
-    world, and then `rows` and `seed` say nothing about the data."""
+    world, and then `rows` and `seed` say nothing about the data. `public_keys` are those that whoever runs the
+    study states to be public; with `delays` seconds to conversion are kept."""
 
     name: str
     rows: int
@@ -147,6 +148,8 @@ class StudyLog:
     public: Public = field(default_factory=Frequent)
     sensitive: Sensitive = field(default_factory=lambda: Hashed(50_000))
     file: Path | None = None
+    public_keys: tuple[str, ...] = ()
+    delays: bool = False
 
 
 @dataclass(frozen=True)
@@ -176,14 +179,6 @@ def open_log(folder: Path) -> ReadyLog:
 
     truth = _truth(folder)
     return ReadyLog(Columns.open(folder), np.load(truth) if truth.exists() else None)
-
-
-def published_file(data: Path, name: str) -> Path:
-    """The file of a log in a folder of published files: NAME.csv, NAME.tsv.gz, NAME.parquet and so on."""
-    for ending in ENDINGS:
-        if (data / f"{name}{ending}").is_file():
-            return data / f"{name}{ending}"
-    raise BadInput(f"expected {name}.csv, .tsv, .txt (or .gz) or .parquet in {data}, got none of them")
 
 
 def build_log(log: StudyLog, folder: Path) -> None:
@@ -247,9 +242,11 @@ def _world(log: StudyLog) -> LogWorld:
 
 
 def _log_definition(log: StudyLog) -> Log:
+    from tacit.data.description import with_delay_columns
     from tacit.data.logs.definition import find_log
 
-    return find_log(LOG_OF_WORLD.get(log.name, log.name))
+    found = find_log(LOG_OF_WORLD.get(log.name, log.name)).with_public_keys(log.public_keys)
+    return with_delay_columns(found) if log.delays else found
 
 
 def _truth(folder: Path) -> Path:

@@ -115,7 +115,7 @@ def write_outcome(
     """
     settings = StudySettings(
         name,
-        data=data,
+        data=f"{asked.city.title()}: {data}" if asked.city else data,
         synthetic=is_made_up(asked, used),
         seeds=tuple(seeds_of(asked) if seeds is None else seeds),
         unit=unit,

@@ -17,6 +17,7 @@ from tacit.errors import BadInput
 from tacit.expect import Choice
 from tacit.progress import Progress, no_progress
 from tacit_lab.studies.digests import fingerprint
+from tacit_lab.studies.published import exact_file, has_file, published_file
 from tacit_lab.studies.results import ResultFiles, complete_result
 
 
@@ -32,13 +33,17 @@ class StudyScale(Choice):
 class StudyRequest:
     """One request for a study. Finished work is kept in `out/cache`: a second request does only the rest.
 
-    `data` is a folder with published files; without it the logs are made up. Seeds are 1, 2, ..., `seeds`.
+    `data` is a folder with published files; without it the logs are made up. `public_keys` are keys of theirs
+    that their log takes for sensitive, and that whoever asks states to be public; `city` is which of several
+    logs of visits is meant. Seeds are 1, 2, ..., `seeds`.
     """
 
     out: Path
     scale: StudyScale = StudyScale.SMALL
     seeds: int = 3
     data: Path | None = None
+    public_keys: tuple[str, ...] = ()
+    city: str = ""
     processes: int = 2
     progress: Progress = field(default=no_progress, repr=False)
 
@@ -49,6 +54,7 @@ class StudyRequest:
     def command(self, name: str) -> str:
         """What anybody would type to ask the same."""
         data = "" if self.data is None else f" --data {shlex.quote(str(self.data))}"
+        data += "".join(f" --public-key {key}" for key in self.public_keys)
         return f"tacit reproduce {name} --scale {self.scale} --seeds {self.seeds}{data}"
 
     def refuse_data(self, why: str) -> None:
@@ -80,7 +86,8 @@ class Finding:
     """A claim and whether it was seen here. `rule` was fixed before this run, when earlier trials were known;
     `holds` is None where this run cannot tell. `why` says what keeps it from telling where that is not the
     figures, and how little holding says where the rule asks for little. `where` names the part of the study's
-    data that it is about, if not all of it."""
+    data that it is about, if not all of it. `decider` says what would decide one that is undecided, where it is
+    not more seeds or rows."""
 
     claim: Claim
     rule: str
@@ -88,6 +95,7 @@ class Finding:
     holds: bool | None
     where: str = ""
     why: str = ""
+    decider: str = ""
 
     @property
     def found(self) -> str:
@@ -124,6 +132,40 @@ class StudyOutcome:
     kept: bool = False  # nothing had changed since it was run, so it was read back
 
 
+@dataclass(frozen=True)
+class StudyInputs:
+    """What of a folder of published files a study can take.
+
+    reads    the logs, any of which allows it; none: it makes its own up
+    cities   of logs of visits: the names of each city's file. A further city has results in a folder of its own
+    minutes  on two cores, with the files in circulation
+    least    bytes of a file that is more than a sample
+    key      the key that units go by, which the search log takes for sensitive
+    """
+
+    reads: Sequence[str] = ()
+    cities: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    minutes: Mapping[StudyScale, float] = field(default_factory=dict)
+    least: int = 0
+    key: str = ""
+
+    def lacking(self, data: Path, public_keys: Sequence[str]) -> str:
+        """Why the files of a folder do not allow the study; empty where they do, or where only trying tells."""
+        if not self.reads:
+            return ""
+        folders = any((data / name).is_dir() for name in self.reads)
+        there = [published_file(data, name) for name in self.reads if has_file(data, name)]
+        if not there and not folders:
+            return f"it needs {' or '.join(self.reads)}, which {data} has not"
+        if not folders and all(place.stat().st_size < self.least for place in there):
+            return f"it needs more than a sample, which {there[0].name} is"
+        stated = self.key in public_keys or not self.key or has_file(data, self.reads[0])
+        return "" if stated else f"its units need a public {self.key}: state it by --public-key {self.key}"
+
+
+MADE_UP_ALONE = StudyInputs()
+
+
 def no_claims(kept: ResultFiles) -> Sequence[Finding]:
     """For a study that only shows."""
     del kept
@@ -148,6 +190,23 @@ class Study:
     seeds: Mapping[StudyScale, int]
     run: Callable[[StudyRequest], StudyOutcome] = field(repr=False)
     judge: Callable[[ResultFiles], Sequence[Finding]] = field(default=no_claims, repr=False)
+    inputs: StudyInputs = MADE_UP_ALONE
+
+    def requests(self, asked: StudyRequest) -> list[StudyRequest]:
+        """What was asked; where it is about visits, one for each city whose log is in the folder."""
+        if asked.data is None or not self.inputs.cities:
+            return [asked]
+        data = asked.data
+        there = [
+            city
+            for city, names in self.inputs.cities.items()
+            if any(exact_file(data, name) is not None for name in names)
+        ]
+        return [replace(asked, city=city, out=asked.out / city) for city in there] or [asked]
+
+    def minutes_of(self, scale: StudyScale, data: Path | None) -> float:
+        """About how long it takes, made up or on the files in circulation."""
+        return self.minutes.get(scale, 0.0) if data is None else self.inputs.minutes.get(scale, 0.0)
 
     def outcome(self, asked: StudyRequest) -> StudyOutcome:
         """Run it, or read it back where nothing has changed since, and judge what lies there."""
@@ -176,7 +235,9 @@ class Study:
         return [replace(each, holds=None, why="toy scale decides nothing") for each in found]
 
     def _fingerprint(self, asked: StudyRequest) -> str:
-        request = f"{asked.scale} scale, {asked.seeds} seeds"
+        keys = f", public keys {', '.join(asked.public_keys)}" if asked.public_keys else ""
+        city = f", {asked.city}" if asked.city else ""
+        request = f"{asked.scale} scale, {asked.seeds} seeds{keys}{city}"
         return fingerprint(self.name, getattr(self.run, "__module__", ""), request, asked.data, asked.out)
 
     def _find_unchanged(self, folder: Path, mark: str) -> StudyOutcome | None:

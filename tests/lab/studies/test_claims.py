@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,17 @@ import pytest
 
 from tacit.cli import main
 from tacit_lab.studies import registry
-from tacit_lab.studies.claims import ClaimVerdict, Evidence, StudyResult, judge_claims, tally
+from tacit_lab.studies.claims import (
+    RECORDED,
+    ClaimColumns,
+    ClaimVerdict,
+    Evidence,
+    StudyResult,
+    judge_claims,
+    judge_columns,
+    read_results,
+    tally,
+)
 from tacit_lab.studies.registry import PAPERS, paper_of_claim, paper_of_study
 from tacit_lab.studies.study import Claim, Finding, StudyScale
 from tests.support.tiny_studies import R1, Tiny, doctored, retabled
@@ -147,9 +158,10 @@ def test_claims_come_in_order_each_once() -> None:
 
 def test_the_list_says_figure_data_and_verdict(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
     tiny.study("choice-tiny").outcome(tiny.asked())
-    assert main(["claims", "--results", str(tiny.out)]) == 0
+    assert main(["claims", "--details", "--results", str(tiny.out)]) == 0
     told = capsys.readouterr().out
     assert "R1   fails on 1 of 3  prices rise" in told
+    assert "     would decide it: --scale full, 2 seeds, about < 1 min\n" in told
     assert "     published: direction (figure 2)" in told
     assert "     rule: gain above 0\n     holds: market 0: gain 2.0\n     fails: market 1: gain -1.0\n" in told
     assert told.count("rule: gain above 0") == 1
@@ -164,6 +176,98 @@ def test_the_list_says_figure_data_and_verdict(tiny: Tiny, capsys: pytest.Captur
         "1 of ours: 1 holds, 0 fail, 0 undecided, 0 not tested\n"
     )
     assert max(map(len, told.splitlines())) <= 100
+
+
+def of_files(tiny: Tiny, gains: Sequence[float]) -> None:
+    """The first study on a file that nobody made up, in the folder of real results."""
+    logs = tiny.out.parent / "logs"
+    logs.mkdir()
+    (logs / "log.csv").write_text("a\n")
+    tiny.first.gains = gains
+    tiny.study("choice-tiny").outcome(replace(tiny.asked(data=logs), out=tiny.out / "real"))
+
+
+def test_each_claim_has_a_line_with_a_verdict_of_each_kind_of_data(
+    tiny: Tiny, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny.study("choice-tiny").outcome(tiny.asked())
+    of_files(tiny, (1.0, 2.0))
+    assert main(["claims", "--results", str(tiny.out)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    gap = " " * 60
+    assert f"R1   prices rise{gap[:55]} fails      holds      differ" in lines
+    assert f"R2   prices rise further{gap[:47]} not tested -" in lines
+    assert f"T1   ours is better{gap[:52]} holds      holds" in lines
+    assert lines[-2:] == [
+        "1 of ours: 1 holds, 0 fail, 0 undecided, 0 not tested",
+        "   1 on real data: 1 holds, 0 fail, 0 undecided, 0 not tested; 1 agree with made-up data, 0 differ",
+    ]
+    assert max(map(len, lines)) <= 100
+    assert main(["claims", "R1", "--results", str(tiny.out)]) == 0
+    told = capsys.readouterr().out
+    assert "R1   fails on 1 of 3 made up, holds on real data  prices rise" in told
+    assert "     fails: market 1: gain -1.0\n" in told
+    assert "     real data, holds: market 0: gain 1.0\n" in told
+    assert "     made-up and real data: they differ, and the real one counts\n" in told
+    assert "     data: a log of 9 rows, small scale, 2 seeds [choice-tiny]\n" in told
+    assert "T1" not in told
+    assert main(["claims", "R1", "--json", "--results", str(tiny.out)]) == 0
+    records = json.loads(capsys.readouterr().out)
+    assert [(each["claim"], each["synthetic"], each["holds"], each["verdict"]) for each in records] == [
+        ("R1", True, True, "holds"),
+        ("R1", True, False, "fails"),
+        ("R1", True, None, "undecided"),
+        ("R1", False, True, "holds"),
+        ("R1", False, True, "holds"),
+    ]
+    assert {each["agreement"] for each in records} == {"differ"}
+    assert [bool(each["decider"]) for each in records] == [False, False, True, False, False]
+
+
+def test_real_results_stand_without_made_up_ones(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
+    of_files(tiny, (1.0, 0.0))
+    assert main(["claims", "R1", "--results", str(tiny.out / "real")]) == 0
+    told = capsys.readouterr().out
+    assert "R1   undecided on 1 of 2 on real data  prices rise" in told
+    assert "     would decide it: more than 2 seeds: --seeds 4\n" in told
+    assert main(["claims", "R1", "--json", "--results", str(tiny.out / "real")]) == 0
+    assert {each["synthetic"] for each in json.loads(capsys.readouterr().out)} == {False}
+
+
+@pytest.mark.parametrize(
+    ("made_up", "real", "agreement"),
+    [
+        ((True,), (True,), "agree"),
+        ((None,), (None,), "agree"),
+        ((True,), (False,), "differ"),
+        ((True,), (None,), "open"),
+        ((None,), (False,), "open"),
+        ((True,), (), ""),
+        ((), (True,), ""),
+    ],
+)
+def test_whether_both_kinds_of_data_agree(
+    made_up: tuple[Any, ...], real: tuple[Any, ...], agreement: str
+) -> None:
+    assert ClaimColumns(heard(*made_up), heard(*real)).agreement == agreement
+
+
+def test_a_claim_that_nobody_knows_is_refused(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny.study("choice-tiny").outcome(tiny.asked())
+    assert main(["claims", "R9", "--results", str(tiny.out)]) == 2
+    assert "expected a claim's id (tacit claims), got 'R9'" in capsys.readouterr().err
+
+
+def test_every_recorded_finding_that_is_undecided_says_what_would_decide_it() -> None:
+    reads = read_results([registry.load_study(name) for name in registry.STUDIES], RECORDED)
+    undecided = [
+        each
+        for claim in judge_columns(reads)
+        for each in (*claim.made_up.heard, *claim.real.heard)
+        if each.finding.holds is None
+    ]
+    assert undecided
+    assert [each.finding.claim.id for each in undecided if not each.decider] == []
 
 
 def test_one_paper_can_be_asked_for(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
@@ -286,7 +390,7 @@ def test_a_study_without_results_is_named_even_where_another_spoke(
 ) -> None:
     tiny.studies["gather-tiny"] = replace(tiny.study("gather-tiny"), claims=(R1,))
     tiny.study("choice-tiny").outcome(tiny.asked())
-    assert main(["claims", "--results", str(tiny.out), "--paper", "laro"]) == 0
+    assert main(["claims", "--details", "--results", str(tiny.out), "--paper", "laro"]) == 0
     assert "     more: tacit reproduce gather-tiny\n" in capsys.readouterr().out
 
 
@@ -304,7 +408,7 @@ def test_a_table_of_another_version_is_named_with_what_makes_it_again(
     assert err.count("\n") == 1
     assert "choice-tiny: its table is not what this version reads (it has no 'new column')" in err
     assert "tacit reproduce choice-tiny --scale small --seeds 2" in err
-    assert "R1   not tested" in out
+    assert re.search(r"R1   prices rise +not tested -", out)
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

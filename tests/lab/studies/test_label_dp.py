@@ -61,33 +61,33 @@ def test_the_studies_speak_to_every_published_finding() -> None:
 
 def test_units_are_counted_by_their_keys(folder: Path) -> None:
     ready = prepare_study_log(setting.study_log(toy(folder), 1), toy(folder).cache)
-    found = units.UnitSizes(setting.study_log(toy(folder), 1)).measure(ready, None)  # type: ignore[arg-type]
+    found = setting.UnitSizes(setting.study_log(toy(folder), 1)).measure(ready, None)  # type: ignore[arg-type]
     train = Examples.of(ready.columns, "train")
     for kind, names in {"user": ("user",), "user-publisher": ("user", "publisher")}.items():
         sizes = Counter(zip(*(train.key(name).tolist() for name in names), strict=True)).values()
-        expected = Counter(min(size, units.MOST) for size in sizes)
+        expected = Counter(min(size, setting.MOST) for size in sizes)
         assert {count: found[f"{kind} {count}"] for count in expected} == dict(expected)
         assert found[f"{kind} largest"] == max(sizes)
-        assert sum(count * found[f"{kind} {count}"] for count in range(1, units.MOST)) <= len(train)
+        assert sum(count * found[f"{kind} {count}"] for count in range(1, setting.MOST)) <= len(train)
 
 
 def test_the_axis_of_the_counts_skips_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = {f"user {count}": 5 if count in (1, 4) else 0 for count in range(1, units.MOST + 1)}
+    counted = {f"user {count}": 5 if count in (1, 4) else 0 for count in range(1, setting.MOST + 1)}
     record = {"examples": 25, "user mean": 2.5, "user largest": 4, **counted}
     drawn: list[Bars] = []
     monkeypatch.setattr(units, "run_tasks", lambda *_, **__: [record])
     monkeypatch.setattr(units, "bar_figure", lambda panels, **_: drawn.extend(panels))
     units.run_sizes(toy(tmp_path))
-    assert list(drawn[0].labels) == [*map(str, range(1, units.MOST)), f"{units.MOST}+"]
+    assert list(drawn[0].labels) == [*map(str, range(1, setting.MOST)), f"{setting.MOST}+"]
     assert list(drawn[0].heights[:5]) == [5, 0, 0, 5, 0]
 
 
 def test_an_arm_is_the_method_that_it_says() -> None:
-    method = LabelDpArm(UnitKind.USER, 4, 2, Split.BY_CAP, CapChoice.RANDOM).method
+    method = LabelDpArm(UnitKind.USER, 4, 2, Split.BY_CAP, CapChoice.RANDOM).method()
     assert isinstance(method, LabelDp)
     assert (method.epsilon, method.unit.kind, method.cap.impressions) == (4, UnitKind.USER, 2)
     assert (method.cap.split, method.cap.choice) == (Split.BY_CAP, CapChoice.RANDOM)
-    assert isinstance(LabelDpArm().method, Plain)
+    assert isinstance(LabelDpArm().method(), Plain)
     assert LabelDpArm(UnitKind.USER, 4, 1, Split.BY_COUNT) == LabelDpArm(UnitKind.USER, 4, 1, Split.BY_CAP)
 
 

@@ -29,8 +29,8 @@ from tacit_lab.studies.logs import (
     StudyLog,
     is_made_up,
     log_folder,
-    published_file,
 )
+from tacit_lab.studies.published import published_file
 from tacit_lab.studies.registry import load_study
 from tacit_lab.studies.results import read_table
 from tacit_lab.studies.runs import LabelledTask, Runs, TrainingTask, record_name, run_tasks
@@ -229,6 +229,15 @@ def test_published_files_are_found_by_name_and_used(tmp_path: Path) -> None:
     assert Columns.open(ready.columns.folder).rows == 1_500
     with pytest.raises(BadInput, match=r"criteo-display\.csv"):
         published_file(tmp_path, "criteo-display")
+    for name, size in (
+        ("criteo_display_10k.tsv", 9),
+        ("Criteo-Display-1M.tsv.gz", 10),
+        ("criteo_displays.tsv", 11),
+    ):
+        (tmp_path / name).write_bytes(bytes(size))
+    assert published_file(tmp_path, "criteo-display").name == "Criteo-Display-1M.tsv.gz", "the largest extract"
+    for name in ("criteo_display_10k.tsv", "Criteo-Display-1M.tsv.gz", "criteo_displays.tsv"):
+        (tmp_path / name).unlink()
     asked = StudyRequest(tmp_path, StudyScale.TOY, seeds=2, data=tmp_path, processes=1)
     assert is_made_up(asked), "all that is there, where a study does not say what it used"
     (tmp_path / "visits.csv").write_text("of people\n")
@@ -252,3 +261,28 @@ def test_a_file_that_was_made_up_is_called_so(log: str, name: str, tmp_path: Pat
         record = json.loads((tmp_path / "out" / f"{name}.json").read_text())
         assert record["synthetic"] is ("synthetic" in outcome.note) is synthetic
         assert record["command"] == f"tacit reproduce {name} --scale toy --seeds 1 --data {tmp_path}"
+
+
+def test_the_search_log_allows_the_studies_of_units_to_whoever_states_that_users_are_public(
+    tmp_path: Path,
+) -> None:
+    """All of them at toy size, and what a file of clicks has for the semi-sensitive ones."""
+    file = tmp_path / "criteo_search_some.parquet"
+    assert main(["data", "generate", "criteo-search", "--rows", "3000", "--out", str(file)]) == 0
+    asked = StudyRequest(tmp_path / "out", StudyScale.TOY, seeds=1, data=tmp_path, processes=1)
+    units = load_study("label-dp-units")
+    assert "--public-key user" in units.inputs.lacking(tmp_path, ())
+    with pytest.raises(BadInput, match="--public-key user"):
+        units.outcome(asked)
+    stated = replace(asked, public_keys=("user",))
+    assert units.inputs.lacking(tmp_path, stated.public_keys) == ""
+    for name in ("label-dp-units", "label-dp-methods", "semi-sensitive-split", "semi-sensitive-clipping"):
+        found = load_study(name).outcome(stated)
+        assert "criteo_search_some.parquet" in found.note
+        record = json.loads((stated.out / f"{name}.json").read_text())
+        assert record["command"].endswith(f"--data {tmp_path} --public-key user")
+    lacking = load_study("semi-sensitive-display").inputs.lacking(tmp_path, ())
+    assert lacking == f"it needs criteo-display, which {tmp_path} has not"
+    (tmp_path / "criteo_display_10k.tsv").write_text("a few rows")
+    sample = load_study("semi-sensitive-display").inputs.lacking(tmp_path, ())
+    assert sample == "it needs more than a sample, which criteo_display_10k.tsv is"

@@ -27,7 +27,7 @@ other log is defined in a TOML file that `load_log` reads; unknown keys are refu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -134,6 +134,10 @@ class Log:
     def with_encoding(self, encoding: Encoding) -> Log:
         """The same log, whose text files are in this encoding."""
         return replace(self, layouts=tuple(replace(each, encoding=encoding) for each in self.layouts))
+
+    def with_public_keys(self, roles: Iterable[Role | str]) -> Log:
+        """The same log, of which somebody states that these keys are public (`LogSchema.with_public_keys`)."""
+        return replace(self, schema=self.schema.with_public_keys(roles))
 
     def as_json(self) -> dict[str, Any]:
         """What it is, in a few words."""

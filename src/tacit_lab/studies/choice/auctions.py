@@ -31,6 +31,7 @@ from tacit_lab.studies.choice.contestants import (
 )
 from tacit_lab.studies.choice.lifts import Lifts, Pair, arms_over, records, write_outcome
 from tacit_lab.studies.choice.markets import (
+    OF_REQUESTS,
     PAPER,
     SEEDS,
     StudyMarket,
@@ -201,4 +202,5 @@ STUDY = Study(
     SEEDS,
     run,
     judge,
+    inputs=OF_REQUESTS,
 )

@@ -16,7 +16,7 @@ from tacit_lab.studies.choice.lifts import (
     records,
     write_outcome,
 )
-from tacit_lab.studies.choice.markets import OURS, SEEDS, data_words, study_markets
+from tacit_lab.studies.choice.markets import OF_REQUESTS, OURS, SEEDS, data_words, study_markets
 from tacit_lab.studies.report import Axes
 from tacit_lab.studies.results import ResultFiles
 from tacit_lab.studies.runs import words
@@ -111,4 +111,5 @@ STUDY = Study(
     SEEDS,
     run,
     judge,
+    inputs=OF_REQUESTS,
 )

@@ -43,7 +43,7 @@ from tacit_lab.studies.choice.reports import (
     within,
 )
 from tacit_lab.studies.choice.truths import counted_prior, log_ratios
-from tacit_lab.studies.logs import published_file
+from tacit_lab.studies.published import published_file
 
 CITIES = {"New York": ("checkins_nyc", "venue_id"), "Jakarta": ("visits_jakarta", "place")}
 PUBLIC_PART = 0.85  # of the log, by its order
@@ -83,14 +83,6 @@ class CityRequests:
         part = gain.sum() / greedy.sum()
         influence = (gain - part * greedy) / greedy.sum()
         return InfluenceEstimate(float(part), influence, self.person, self.people - 1).with_interval()
-
-
-def has_file(folder: Path, name: str) -> bool:
-    try:
-        published_file(folder, name)
-    except BadInput:
-        return False
-    return True
 
 
 def read_city(folder: Path, city: str, rows: int | None = None) -> tuple[CityRequests, Path]:

@@ -24,7 +24,7 @@ from tacit_lab.studies.choice.lifts import (
     records,
     write_outcome,
 )
-from tacit_lab.studies.choice.markets import PAPER, SEEDS, StudyMarket, data_words, study_markets
+from tacit_lab.studies.choice.markets import OF_REQUESTS, PAPER, SEEDS, StudyMarket, data_words, study_markets
 from tacit_lab.studies.plotting import Mechanism, Panel
 from tacit_lab.studies.report import Axes
 from tacit_lab.studies.results import ResultFiles
@@ -174,4 +174,5 @@ STUDY = Study(
     SEEDS,
     run,
     judge,
+    inputs=OF_REQUESTS,
 )

@@ -17,7 +17,7 @@ import numpy as np
 from tacit.arrays import Floats
 from tacit.errors import BadInput
 from tacit.train.evaluation.intervals import MeasuredValue
-from tacit_lab.studies.choice.checkins import CITIES, city_gains, has_file, read_city
+from tacit_lab.studies.choice.checkins import CITIES, city_gains, read_city
 from tacit_lab.studies.choice.lifts import interval_series
 from tacit_lab.studies.choice.markets import OURS, RELATION, UNIT
 from tacit_lab.studies.choice.prior_trials import (
@@ -54,9 +54,10 @@ from tacit_lab.studies.choice.reports import (
 from tacit_lab.studies.choice.truths import COUNTED_EPSILON, DISPLAY, EIGHT, MARKETS, SEARCH, TRUTHS
 from tacit_lab.studies.plotting import Mechanism, Panel, Series
 from tacit_lab.studies.processes import map_in_processes
+from tacit_lab.studies.published import has_file
 from tacit_lab.studies.report import ONE_SEED, Axes, mean_line, seeds_of, write_outcome
 from tacit_lab.studies.runs import mean, words
-from tacit_lab.studies.study import Study, StudyOutcome, StudyRequest, StudyScale
+from tacit_lab.studies.study import Study, StudyInputs, StudyOutcome, StudyRequest, StudyScale
 
 NAME = "choice-learning"
 FAKE_EPSILONS = (2, 5)
@@ -277,6 +278,10 @@ def _run_cities(asked: StudyRequest, began: float) -> StudyOutcome:
     )
 
 
+OF_CITIES = StudyInputs(
+    tuple(name for name, _ in CITIES.values()),
+    minutes={StudyScale.TOY: 0.5, StudyScale.SMALL: 2.0, StudyScale.FULL: 2.0},
+)
 STUDY = Study(
     NAME,
     "What a private choice is worth by its prior: assumed, learnt, counted, true",
@@ -287,4 +292,5 @@ STUDY = Study(
     SEEDS,
     run,
     judge,
+    inputs=OF_CITIES,
 )

@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 
 from tacit_lab.studies.choice.lifts import interval_around, write_outcome
-from tacit_lab.studies.choice.markets import PAPER, SEEDS, StudyMarket, data_words, mix_rates, study_markets
+from tacit_lab.studies.choice.markets import (
+    OF_REQUESTS,
+    PAPER,
+    SEEDS,
+    StudyMarket,
+    data_words,
+    mix_rates,
+    study_markets,
+)
 from tacit_lab.studies.choice.mixing import ALPHAS
 from tacit_lab.studies.plotting import Mechanism, Panel, Series
 from tacit_lab.studies.report import Axes
@@ -97,6 +105,7 @@ CANDIDATES_STUDY = Study(
     SEEDS,
     run_candidates,
     judge_candidates,
+    inputs=OF_REQUESTS,
 )
 
 
@@ -174,4 +183,5 @@ GAPS_STUDY = Study(
     SEEDS,
     run_gaps,
     judge_gaps,
+    inputs=OF_REQUESTS,
 )

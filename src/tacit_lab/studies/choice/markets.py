@@ -43,7 +43,7 @@ from tacit.train.examples import Examples
 from tacit.train.models.model import Part
 from tacit.train.models.saving import SavedModel, load
 from tacit.train.targets import Head
-from tacit_lab.studies.study import StudyRequest, StudyScale
+from tacit_lab.studies.study import StudyInputs, StudyRequest, StudyScale
 
 PAPER = "Laro et al. 2023: differentially private, personalized recommendations (arXiv 2308.03735)"
 OURS = "ours, beside Laro et al. 2023 (arXiv 2308.03735)"
@@ -85,6 +85,11 @@ class StudyMarket:
             for offers in (make_offers(b.public, Rules()) for b in self.blocks)
         ]
         return float(np.median(np.concatenate(best)))
+
+
+OF_REQUESTS = StudyInputs(
+    ("taobao",), minutes={StudyScale.TOY: 0.5, StudyScale.SMALL: 5.0, StudyScale.FULL: 60.0}
+)
 
 
 def study_markets(asked: StudyRequest) -> list[StudyMarket]:

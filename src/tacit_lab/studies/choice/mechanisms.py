@@ -37,7 +37,7 @@ from tacit_lab.studies.choice.lifts import (
     share_words,
     write_outcome,
 )
-from tacit_lab.studies.choice.markets import PAPER, SEEDS, data_words, study_markets
+from tacit_lab.studies.choice.markets import OF_REQUESTS, PAPER, SEEDS, data_words, study_markets
 from tacit_lab.studies.report import Axes
 from tacit_lab.studies.results import ResultFiles
 from tacit_lab.studies.runs import words
@@ -191,6 +191,7 @@ EPSILON_STUDY = Study(
     SEEDS,
     run_epsilon,
     judge_epsilon,
+    inputs=OF_REQUESTS,
 )
 
 
@@ -308,4 +309,5 @@ CLIPPING_STUDY = Study(
     SEEDS,
     run_clipping,
     judge_clipping,
+    inputs=OF_REQUESTS,
 )

@@ -23,6 +23,7 @@ from tacit_lab.studies.choice.lifts import (
     write_outcome,
 )
 from tacit_lab.studies.choice.markets import (
+    OF_REQUESTS,
     PAPER,
     SEEDS,
     auctions_of_size,
@@ -123,4 +124,5 @@ STUDY = Study(
     SEEDS,
     run,
     judge,
+    inputs=OF_REQUESTS,
 )

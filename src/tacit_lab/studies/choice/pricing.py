@@ -35,7 +35,15 @@ from tacit_lab.studies.choice.lifts import (
     records,
     write_outcome,
 )
-from tacit_lab.studies.choice.markets import OURS, PAPER, SEEDS, StudyMarket, data_words, study_markets
+from tacit_lab.studies.choice.markets import (
+    OF_REQUESTS,
+    OURS,
+    PAPER,
+    SEEDS,
+    StudyMarket,
+    data_words,
+    study_markets,
+)
 from tacit_lab.studies.plotting import Bars, Mechanism, Panel, Series, bar_figure
 from tacit_lab.studies.report import Axes, seeds_of
 from tacit_lab.studies.results import ResultFiles
@@ -148,6 +156,7 @@ PRICING_STUDY = Study(
     SEEDS,
     run_pricing,
     judge_pricing,
+    inputs=OF_REQUESTS,
 )
 
 

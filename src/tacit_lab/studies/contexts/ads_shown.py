@@ -27,7 +27,7 @@ from tacit_lab.studies.contexts.bootstrap import (
     say,
 )
 from tacit_lab.studies.contexts.contest import PAPER_THRESHOLD, THRESHOLDS, ArmTallies, ServingArm, run_contest
-from tacit_lab.studies.contexts.setting import PAPER, SEEDS, trial_sources, write_outcome
+from tacit_lab.studies.contexts.setting import OF_VISITS, PAPER, SEEDS, trial_sources, write_outcome
 from tacit_lab.studies.contexts.trial import LAST
 from tacit_lab.studies.plotting import Mechanism, Series
 from tacit_lab.studies.report import Axes
@@ -129,6 +129,7 @@ THRESHOLD_STUDY = Study(
     SEEDS,
     run_threshold,
     judge_threshold,
+    OF_VISITS,
 )
 
 
@@ -263,4 +264,5 @@ ADS_STUDY = Study(
     SEEDS,
     run_ads,
     judge_ads,
+    OF_VISITS,
 )

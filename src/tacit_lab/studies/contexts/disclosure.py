@@ -36,7 +36,7 @@ from tacit_lab.studies.contexts.bootstrap import (
     within,
 )
 from tacit_lab.studies.contexts.contest import NOTHING, THRESHOLDS, ArmTallies, ServingArm, run_contest
-from tacit_lab.studies.contexts.setting import OURS, PAPER, SEEDS, trial_sources, write_outcome
+from tacit_lab.studies.contexts.setting import OF_VISITS, OURS, PAPER, SEEDS, trial_sources, write_outcome
 from tacit_lab.studies.contexts.trial import EXACT, LAST, QUERY_ALONE, VisitsTrial
 from tacit_lab.studies.plotting import Mechanism
 from tacit_lab.studies.report import Axes
@@ -172,6 +172,7 @@ DISCLOSURE_STUDY = Study(
     SEEDS,
     run_disclosure,
     judge_disclosure,
+    OF_VISITS,
 )
 
 
@@ -348,4 +349,5 @@ CUT_STUDY = Study(
     SEEDS,
     run_cut,
     judge_cut,
+    OF_VISITS,
 )

@@ -29,7 +29,7 @@ from tacit_lab.studies.contexts.bootstrap import (
     trade_off_line,
 )
 from tacit_lab.studies.contexts.contest import THRESHOLDS, ServingArm, run_contest
-from tacit_lab.studies.contexts.setting import OURS, SEEDS, trial_sources, write_outcome
+from tacit_lab.studies.contexts.setting import OF_VISITS, OURS, SEEDS, trial_sources, write_outcome
 from tacit_lab.studies.contexts.trial import EXACT, LAST, VisitsTrial
 from tacit_lab.studies.plotting import Mechanism
 from tacit_lab.studies.report import Axes
@@ -177,4 +177,5 @@ STUDY = Study(
     SEEDS,
     run,
     judge,
+    OF_VISITS,
 )

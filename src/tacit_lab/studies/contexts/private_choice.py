@@ -39,7 +39,7 @@ from tacit_lab.studies.contexts.contest import (
     likelihood,
     run_contest,
 )
-from tacit_lab.studies.contexts.setting import OURS, SEEDS, trial_sources
+from tacit_lab.studies.contexts.setting import OF_VISITS, OURS, SEEDS, trial_sources
 from tacit_lab.studies.contexts.shrinkage import STRENGTH
 from tacit_lab.studies.contexts.trial import LAST, TrialBlock, VisitsTrial
 from tacit_lab.studies.plotting import Mechanism, Series
@@ -231,4 +231,5 @@ STUDY = Study(
     SEEDS,
     run,
     judge,
+    OF_VISITS,
 )

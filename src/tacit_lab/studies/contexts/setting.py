@@ -14,15 +14,18 @@ from tacit.errors import BadInput
 from tacit_lab.studies import report
 from tacit_lab.studies.contexts.contest import TrialSource
 from tacit_lab.studies.contexts.trial import VisitsTrial, read_trace
-from tacit_lab.studies.logs import published_file
-from tacit_lab.studies.study import StudyRequest, StudyScale
+from tacit_lab.studies.published import exact_file
+from tacit_lab.studies.study import StudyInputs, StudyRequest, StudyScale
 
 PAPER = "Hardt and Nath 2012: privacy-aware personalization for mobile advertising (CCS 2012)"
 OURS = "ours, beside Hardt and Nath 2012 (CCS 2012)"
 SEEDS = {StudyScale.TOY: 1, StudyScale.SMALL: 3, StudyScale.FULL: 10}
 VISITS = {StudyScale.TOY: 3_000, StudyScale.SMALL: 100_000, StudyScale.FULL: 200_000}
 TESTS = {StudyScale.TOY: 100, StudyScale.SMALL: 1_500, StudyScale.FULL: 20_000}
-FILES = ("visits", "checkins_nyc")  # names that a log of visits may have in a folder of published files
+CITIES = {"": ("visits", "checkins_nyc"), "jakarta": ("visits_jakarta",)}
+"""Logs of visits that a folder of published files may have: the names of each city's file."""
+FILE_MINUTES = {StudyScale.TOY: 0.5, StudyScale.SMALL: 3.0, StudyScale.FULL: 15.0}
+OF_VISITS = StudyInputs(tuple(name for names in CITIES.values() for name in names), CITIES, FILE_MINUTES)
 
 write_outcome = partial(
     report.write_outcome, unit="request", relation="exact counts, disclosure limited to a level"
@@ -52,17 +55,14 @@ class VisitsFile:
     tests: int
 
     @classmethod
-    def within(cls, folder: Path, tests: int) -> VisitsFile:
-        for name in FILES:
-            try:
-                place = published_file(folder, name)
-            except BadInput:
-                continue
-            state = place.stat()
-            return cls(place, state.st_size, state.st_mtime_ns, tests)
-        raise BadInput(
-            f"expected a log of visits, {' or '.join(FILES)} with .csv, .csv.gz or .parquet, in {folder}"
-        )
+    def within(cls, folder: Path, tests: int, city: str = "") -> VisitsFile:
+        for name in CITIES[city]:
+            place = exact_file(folder, name)
+            if place is not None:
+                state = place.stat()
+                return cls(place, state.st_size, state.st_mtime_ns, tests)
+        names = " or ".join(CITIES[city])
+        raise BadInput(f"expected a log of visits, {names} with .csv, .csv.gz or .parquet, in {folder}")
 
     def trial(self) -> VisitsTrial:
         reader = LogReader(LOG, self.place)
@@ -81,5 +81,5 @@ def trial_sources(asked: StudyRequest) -> Sequence[TrialSource]:
     """One per seed; a file has one trace, and the seeds decide how many of its requests are tested."""
     tests = TESTS[asked.scale]
     if asked.data is not None:
-        return [VisitsFile.within(asked.data, tests * asked.seeds)]
+        return [VisitsFile.within(asked.data, tests * asked.seeds, asked.city)]
     return [VisitsCity(VisitsWorld(seed), VISITS[asked.scale], tests) for seed in range(1, asked.seeds + 1)]

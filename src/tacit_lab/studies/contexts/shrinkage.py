@@ -19,7 +19,7 @@ from tacit_lab.studies.contexts.bootstrap import (
 )
 from tacit_lab.studies.contexts.contest import THRESHOLDS, ArmTallies, ServingArm, run_contest
 from tacit_lab.studies.contexts.disclosure import LIMITED
-from tacit_lab.studies.contexts.setting import OURS, SEEDS, trial_sources, write_outcome
+from tacit_lab.studies.contexts.setting import OF_VISITS, OURS, SEEDS, trial_sources, write_outcome
 from tacit_lab.studies.contexts.trial import LAST
 from tacit_lab.studies.plotting import Mechanism
 from tacit_lab.studies.report import Axes
@@ -118,4 +118,5 @@ STUDY = Study(
     SEEDS,
     run,
     judge,
+    OF_VISITS,
 )

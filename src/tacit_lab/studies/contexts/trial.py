@@ -33,7 +33,8 @@ from tacit.schema.counts import Counts
 
 FEWEST_VISITS = 3
 MOST_INTERESTS = 3
-NEEDED = ("user", "place", "category", "category_root", "latitude", "longitude")
+POINT = ("latitude", "longitude")
+NEEDED = ("user", "place", "category", "category_root", *POINT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +59,11 @@ class Trace:
 
 
 def read_trace(batches: Iterable[pa.RecordBatch]) -> Trace:
-    """Visits of the log `visits`, in time order where they have a time, else as they come."""
-    table = pa.Table.from_batches(list(batches))
+    """Visits of the log `visits`, in time order where they have a time, else as they come.
+
+    Where none of them has coordinates, everybody is at one point, and a location says nothing.
+    """
+    table = _with_points(pa.Table.from_batches(list(batches)))
     if "time" in table.schema.names:
         table = table.sort_by("time")
     rows = table.num_rows
@@ -89,6 +93,15 @@ def read_trace(batches: Iterable[pa.RecordBatch]) -> Trace:
         point,
         left_out=rows - table.num_rows,
     )
+
+
+def _with_points(table: pa.Table) -> pa.Table:
+    if any(table.column(name).null_count < table.num_rows for name in POINT):
+        return table
+    nowhere = pa.array(np.zeros(table.num_rows))
+    for name in POINT:
+        table = table.set_column(table.schema.get_field_index(name), name, nowhere)
+    return table
 
 
 def exact_query(kind: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 from tacit.deliver.server.moment_shrinkage import MomentShrinkage
@@ -25,7 +26,7 @@ from tacit_lab.studies.contexts.bootstrap import (
     trade_off_line,
 )
 from tacit_lab.studies.contexts.contest import ArmTallies, run_contest
-from tacit_lab.studies.contexts.setting import OURS, PAPER
+from tacit_lab.studies.contexts.setting import OF_VISITS, OURS, PAPER
 from tacit_lab.studies.gather.setting import (
     NEARLY_ALL,
     ONE_LEVEL,
@@ -35,6 +36,7 @@ from tacit_lab.studies.gather.setting import (
     Gathering,
     OurNoise,
     PaperNoise,
+    coverage_figure,
     coverage_rows,
     coverage_words,
     data_words,
@@ -179,6 +181,7 @@ EPSILON_STUDY = Study(
     SEEDS,
     run_epsilon,
     judge_epsilon,
+    OF_VISITS,
 )
 
 
@@ -277,11 +280,24 @@ def _mild(kept: ResultFiles) -> Finding:
 
 def _servers(kept: ResultFiles) -> Finding:
     gained = bootstrap.read_contrast(kept, difference_name(SERVERS, our_arm(AWAY[-1])))
-    return Finding(
+    found = Finding(
         T14,
-        f"coverage at precision {PRECISE_ENOUGH:g} rises, whole interval over people",
+        f"coverage at precision {PRECISE_ENOUGH:g} rises, whole interval over people{UNLESS}",
         f"{say(gained)}: from {coverage_words(kept, our_arm(AWAY[-1]))} to {coverage_words(kept, SERVERS)}",
         rises(gained),
+    )
+    return _if_any_is_covered(kept, found, our_arm(AWAY[-1]), SERVERS)
+
+
+UNLESS = "; where neither covers anything, there is nothing to compare"
+
+
+def _if_any_is_covered(kept: ResultFiles, found: Finding, *arms: str) -> Finding:
+    """A finding about arms, open where none of them covers anything: the log has too few people for either."""
+    if any(coverage_figure(kept, arm).high > 0 for arm in arms):
+        return found
+    return replace(
+        found, holds=None, why="too few people: neither covers anything", decider="a log of more people"
     )
 
 
@@ -295,6 +311,7 @@ AWAY_STUDY = Study(
     SEEDS,
     run_away,
     judge_away,
+    OF_VISITS,
 )
 
 
@@ -363,13 +380,14 @@ def judge_bounds(kept: ResultFiles) -> list[Finding]:
 
 def _covers_more(kept: ResultFiles, claim: Claim, better: str, worse: str) -> Finding:
     gained = bootstrap.read_contrast(kept, difference_name(better, worse))
-    return Finding(
+    found = Finding(
         claim,
         f"coverage at precision {PRECISE_ENOUGH:g} rises from '{worse}' to '{better}', whole interval over "
-        "people",
+        f"people{UNLESS}",
         f"{say(gained)}: from {coverage_words(kept, worse)} to {coverage_words(kept, better)}",
         rises(gained),
     )
+    return _if_any_is_covered(kept, found, worse, better)
 
 
 BOUNDS_STUDY = Study(
@@ -382,4 +400,5 @@ BOUNDS_STUDY = Study(
     SEEDS,
     run_bounds,
     judge_bounds,
+    OF_VISITS,
 )

@@ -91,7 +91,11 @@ def share_name(one: str, other: str) -> str:
 
 def coverage_words(kept: ResultFiles, arm: str, precision: float = PRECISE_ENOUGH) -> str:
     """An arm's figure in words."""
-    return say(bootstrap.read_figure(kept, statistics=arm, requests="all", precision=precision))
+    return say(coverage_figure(kept, arm, precision))
+
+
+def coverage_figure(kept: ResultFiles, arm: str, precision: float = PRECISE_ENOUGH) -> MeasuredValue:
+    return bootstrap.read_figure(kept, statistics=arm, requests="all", precision=precision)
 
 
 def nearly_all_kept(share: MeasuredValue) -> bool | None:
@@ -203,7 +207,7 @@ def _bids(trial: VisitsTrial) -> PublicBids:
 def trial_sources(asked: StudyRequest) -> Sequence[TrialSource]:
     tests = TESTS[asked.scale]
     if asked.data is not None:
-        return [VisitsFile.within(asked.data, tests * asked.seeds)]
+        return [VisitsFile.within(asked.data, tests * asked.seeds, asked.city)]
     first = VisitsWorld(1, median_visits=MEDIAN_VISITS, visits_spread=VISITS_SPREAD)
     worlds = [replace(first, seed=seed) for seed in range(1, asked.seeds + 1)]
     return [VisitsCity(world, VISITS[asked.scale], tests) for world in worlds]

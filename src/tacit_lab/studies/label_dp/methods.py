@@ -31,6 +31,7 @@ from tacit_lab.studies.logs import ReadyLog, StudyLog
 from tacit_lab.studies.plotting import Panel
 from tacit_lab.studies.report import mean_line
 from tacit_lab.studies.runs import Record, mean, measure_predictions, run_tasks, words
+from tacit_lab.studies.semi_sensitive.recipe import BASE_RATES, SEARCH_LOG
 from tacit_lab.studies.study import Study, StudyOutcome, StudyRequest, StudyScale
 from tacit_lab.studies.verdicts import below
 
@@ -54,6 +55,7 @@ class StatisticTask:
     log: StudyLog
     epsilon: float
     seed: int
+    rate: float = PUBLISHED_RATE
 
     def measure(self, ready: ReadyLog, memory: CalibrationMemory) -> Record:
         from tacit.entropy import Simulation
@@ -63,7 +65,7 @@ class StatisticTask:
         from tacit.train.statistic.release import StatisticPrior
 
         train, test = Examples.of(ready.columns, "train"), Examples.of(ready.columns, "test")
-        statistic = NoisyStatistic(rank=4, prior=StatisticPrior(rate=PUBLISHED_RATE))
+        statistic = NoisyStatistic(rank=4, prior=StatisticPrior(rate=self.rate))
         method = StatisticMethod(self.epsilon, DELTA, Unit(UnitKind.USER), statistic)
         began = time.perf_counter()
         planned = method.plan(train, memory=memory).statistic
@@ -84,8 +86,9 @@ def run(asked: StudyRequest) -> StudyOutcome:
     }
     measured = LabelDpMeasurements.of(asked, [arm for each in arms.values() for arm in each])
     best = [measured.best(arms[epsilon]) for epsilon in epsilons]
+    rate = BASE_RATES[SEARCH_LOG] if setting.on_search(asked) else PUBLISHED_RATE
     tasks = [
-        StatisticTask(setting.study_log(asked, seed), epsilon, seed)
+        StatisticTask(setting.study_log(asked, seed), epsilon, seed, rate)
         for epsilon in epsilons
         for seed in measured.seeds
     ]
@@ -113,7 +116,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
         relation=f"{RELATION}; delta 0 for RR, {DELTA} for the statistic",
         began=began,
         data=setting.data_words(asked),
-        parameters={"delta": DELTA, "rate": PUBLISHED_RATE, "caps": list(caps)},
+        parameters={"delta": DELTA, "rate": rate, "caps": list(caps)},
         table=[
             *({**row, "method": "randomized response"} for row in measured.rows()),
             *_statistic_rows(measured.seeds, records, losses),
@@ -165,4 +168,5 @@ STUDY = Study(
     "limitations and future directions",
     (), {StudyScale.TOY: 0.2, StudyScale.SMALL: 1.7, StudyScale.FULL: 120},
     {StudyScale.TOY: 2, StudyScale.SMALL: 3, StudyScale.FULL: 3}, run,
+    inputs=setting.inputs(15, 30),
 )  # fmt: skip

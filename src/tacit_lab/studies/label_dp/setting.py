@@ -19,15 +19,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.arrays import Floats
+from tacit.errors import BadInput
 from tacit.privacy.units import Cap, CapChoice, Split, Unit, UnitKind
 from tacit.train.labels.mechanism import Correction
 from tacit_lab.studies import report
-from tacit_lab.studies.logs import Hashed, StudyLog, is_made_up, published_file
+from tacit_lab.studies.logs import Hashed, ReadyLog, StudyLog, is_made_up
 from tacit_lab.studies.plotting import Mechanism, Panel, Series
+from tacit_lab.studies.published import has_file, published_file
 from tacit_lab.studies.runs import Record, TrainingTask, mean, run_tasks, words
-from tacit_lab.studies.study import StudyOutcome, StudyRequest, StudyScale
+from tacit_lab.studies.semi_sensitive.recipe import (
+    PUBLISHED_LOGS,
+    PUBLISHED_NETWORK,
+    PUBLISHED_SEARCH,
+    SEARCH_LOG,
+)
+from tacit_lab.studies.study import StudyInputs, StudyOutcome, StudyRequest, StudyScale
 
 if TYPE_CHECKING:
+    from tacit.privacy.calibration import CalibrationMemory
     from tacit.train.methods import TrainingMethod
     from tacit.train.models.model import Architecture
     from tacit.train.settings import Learning
@@ -45,11 +54,40 @@ EPSILONS = {
 CAPS = {StudyScale.TOY: (1, 2), StudyScale.SMALL: (1, 2, 4), StudyScale.FULL: (1, 2, 4, 8)}
 SEEDS = {StudyScale.TOY: 2, StudyScale.SMALL: 6, StudyScale.FULL: 3}
 FM, NETWORK = "fm", "network"
+PER_USER = "examples_per_user"
+
+
+def inputs(small: float, full: float) -> StudyInputs:
+    """What of published files a study can take, with its minutes on millions of clicks."""
+    minutes = {StudyScale.TOY: 1.0, StudyScale.SMALL: small, StudyScale.FULL: full}
+    return StudyInputs((LOG_NAME, PUBLISHED_LOGS[SEARCH_LOG]), minutes=minutes, key="user")
+
+
+def on_search(asked: StudyRequest) -> bool:
+    """Whether the log is the published search log, for want of the attribution log."""
+    return (
+        asked.data is not None
+        and not has_file(asked.data, LOG_NAME)
+        and has_file(asked.data, PUBLISHED_LOGS[SEARCH_LOG])
+    )
 
 
 def study_log(asked: StudyRequest, seed: int) -> StudyLog:
-    """The log of one seed: a world of its own, or the published file."""
+    """The log of one seed: a world of its own, or the published file. The search log takes its user for
+    sensitive; a unit by user is for whoever states that the key is public."""
     hashed = Hashed(BINS[asked.scale])
+    if on_search(asked):
+        assert asked.data is not None
+        if "user" not in asked.public_keys:
+            raise BadInput(
+                f"expected --public-key user for privacy units on {PUBLISHED_LOGS[SEARCH_LOG]}, whose user is "
+                "sensitive, got none: say so if anybody may know which clicks are of one user"
+            )
+        file = published_file(asked.data, PUBLISHED_LOGS[SEARCH_LOG])
+        hashed = Hashed(100_000) if asked.scale is not StudyScale.TOY else hashed
+        return StudyLog(
+            PUBLISHED_LOGS[SEARCH_LOG], 0, 0, None, hashed, Hashed(1), file, public_keys=asked.public_keys
+        )
     if asked.data is not None:
         file = published_file(asked.data, LOG_NAME)
         return StudyLog(LOG_NAME, 0, 0, public=hashed, sensitive=Hashed(1), file=file)
@@ -67,6 +105,8 @@ def is_synthetic(asked: StudyRequest) -> bool:
 
 
 def data_words(asked: StudyRequest) -> str:
+    if on_search(asked):
+        return f"search log, {study_log(asked, 1).file.name}"  # type: ignore[union-attr]
     if asked.data is not None:
         return "Criteo-Attribution-like file" if is_synthetic(asked) else "Criteo Attribution as published"
     return f"Criteo-Attribution-like, {ROWS[asked.scale] * 0.3612 / 1000:,.0f}k clicks"
@@ -80,13 +120,47 @@ def architecture(name: str) -> Architecture:
     return FactorizationMachine(16) if name == FM else Mlp(8, (), (128, 64))
 
 
-def learning(name: str) -> Learning:
-    """How a model learns, from true labels and from noisy ones."""
+def learning(name: str, *, large: bool = False) -> Learning:
+    """How a model learns, from true labels and from noisy ones; from millions of published clicks as the
+    semi-sensitive studies do."""
     from tacit.train.settings import Learning
     from tacit.train.sgd.optimizers import Adam, Decay
 
+    if large:
+        return (PUBLISHED_SEARCH if name == FM else PUBLISHED_NETWORK).labels
+
     epochs, rate, penalty = (4, 0.02, 1e-4) if name == FM else (2, 0.01, 1e-3)
     return Learning(epochs, 4096, rate, Decay.COSINE, Adam(epsilon=2e-4), penalty)
+
+
+MOST = 12  # examples; users with more are counted together
+KINDS = ("user", "user-advertiser", "user-publisher")
+
+
+@dataclass(frozen=True)
+class UnitSizes:
+    """Counts the units that have 1, 2, ... training examples. Keys alone are read."""
+
+    log: StudyLog
+
+    def measure(self, ready: ReadyLog, memory: CalibrationMemory) -> Record:
+        from tacit.privacy.allocation import unit_ids
+        from tacit.privacy.units import Unit
+        from tacit.train.examples import Examples
+
+        del memory
+        train = Examples.of(ready.columns, "train")
+        columns = {name: train.key(name) for name in train.keys}
+        record: Record = {"examples": len(train)}
+        for kind in KINDS:
+            if not set(UnitKind(kind).key_columns) <= set(columns):
+                continue  # the published log has no publisher
+            units = unit_ids(Unit(UnitKind(kind)), columns, public=train.public_keys)
+            sizes = np.unique(units, return_counts=True)[1]
+            counted = np.bincount(np.minimum(sizes, MOST), minlength=MOST + 1)
+            record |= {f"{kind} {count}": int(counted[count]) for count in range(1, MOST + 1)}
+            record |= {f"{kind} mean": float(sizes.mean()), f"{kind} largest": int(sizes.max())}
+        return record
 
 
 FIGURES = ("auc_loss", "log_loss", "calibration_ratio")
@@ -109,19 +183,20 @@ class LabelDpArm:
         if self.cap == 1:  # one row has all of epsilon, however it is shared
             object.__setattr__(self, "split", Split.BY_CAP)
 
-    @property
-    def method(self) -> TrainingMethod:
+    def method(self, *, large: bool = False) -> TrainingMethod:
         from tacit.train.labels.randomizers import FlipLabels
         from tacit.train.methods import LabelDp, Plain
+        from tacit.train.models.model import Part
 
-        course = learning(self.model)
+        course = learning(self.model, large=large)
         if self.epsilon is None:
-            return Plain(course)
+            return Plain(course, Part.TRUNCATED if large else Part.WHOLE)
         cap = Cap(self.cap, self.choice, self.split)
         return LabelDp(self.epsilon, Unit(self.unit), cap, FlipLabels(correction=self.correction), course)
 
     def training(self, asked: StudyRequest, seed: int) -> TrainingTask:
-        return TrainingTask(study_log(asked, seed), architecture(self.model), self.method, seed)
+        method = self.method(large=on_search(asked))
+        return TrainingTask(study_log(asked, seed), architecture(self.model), method, seed)
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -251,9 +326,10 @@ def write_outcome(
         began=began,
         data=data_words(asked),
         parameters={
-            "rows": ROWS[asked.scale],
+            **({"rows": ROWS[asked.scale]} if asked.data is None else {}),
             "bins": BINS[asked.scale],
-            "learning": {model: repr(learning(model)) for model in models},
+            "learning": {model: repr(learning(model, large=on_search(asked))) for model in models},
+            **_clicks_per_user(asked),
         },
         table=measured.rows(),
         columns=HEADER,
@@ -263,6 +339,14 @@ def write_outcome(
         draw=draw,
         used=log_files(asked),
     )
+
+
+def _clicks_per_user(asked: StudyRequest) -> dict[str, float]:
+    """Of a published log: where most users have one click, a promise for users is one for clicks."""
+    if asked.data is None:
+        return {}
+    (record,) = run_tasks([UnitSizes(study_log(asked, 1))], asked.cache, label="counting")
+    return {PER_USER: round(float(record["user mean"]), 3)}
 
 
 def _row(measured: LabelDpMeasurements, arm: LabelDpArm) -> tuple[str, ...]:

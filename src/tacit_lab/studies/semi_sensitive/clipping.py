@@ -26,12 +26,17 @@ from tacit_lab.studies.semi_sensitive.recipe import (
     NON_PRIVATE,
     PAPER,
     RELATION,
+    SEARCH_LOG,
     SEEDS,
     UNIT,
     Recipe,
     data_words,
     display_log,
     factorization_machine,
+    inputs,
+    search_alone,
+    search_log,
+    search_recipe,
 )
 from tacit_lab.studies.study import Claim, Finding, Study, StudyOutcome, StudyRequest, StudyScale
 from tacit_lab.studies.verdicts import below, every, signed_gap
@@ -139,23 +144,25 @@ METHODS: dict[str, tuple[Mechanism, Callable[[Recipe], TrainingMethod]]] = {
 
 def run(asked: StudyRequest) -> StudyOutcome:
     began = time.monotonic()
-    norms = NORMS[asked.scale]
+    norms, on_search = NORMS[asked.scale], search_alone(asked)
+    recipe = search_recipe(asked) if on_search else DISPLAY
+    model = factorization_machine(asked.scale, published=on_search)
     trainings = []
     for seed in range(1, asked.seeds + 1):
-        log, model = display_log(asked, seed), factorization_machine(asked.scale)
+        log = search_log(asked, seed) if on_search else display_log(asked, seed)
         trainings.append(
-            LabelledTask({**BASE, "seed": seed}, TrainingTask(log, model, DISPLAY.non_private, seed))
+            LabelledTask({**BASE, "seed": seed}, TrainingTask(log, model, recipe.non_private, seed))
         )
         for norm in norms:
             for name, (_, method) in METHODS.items():
-                task = TrainingTask(log, model, method(DISPLAY.clipped_at(norm)), seed)
+                task = TrainingTask(log, model, method(recipe.clipped_at(norm)), seed)
                 trainings.append(LabelledTask({"method": name, "clip_norm": norm, "seed": seed}, task))
     runs = Runs.of(trainings, asked, f"{NAME}: training")
     filed = file_results(
         asked,
         NAME,
         runs,
-        data=data_words(asked, DISPLAY_LOG),
+        data=data_words(asked, SEARCH_LOG if on_search else DISPLAY_LOG, runs=runs),
         unit=UNIT,
         relation=RELATION,
         parameters={"epsilon": EPSILON, "clip_norms": list(norms)},
@@ -205,4 +212,5 @@ STUDY = Study(
     SEEDS,
     run,
     judge,
+    inputs(10.0, 40.0),
 )

@@ -32,13 +32,16 @@ from tacit_lab.studies.semi_sensitive.recipe import (
     EPSILONS,
     FROZEN,
     HYBRID,
+    LEAST_DISPLAY,
     NETWORK,
     NO_RARE_SIGNAL,
     NON_PRIVATE,
     PAPER,
+    PUBLISHED_EPSILONS,
+    PUBLISHED_LOGS,
+    PUBLISHED_NETWORK,
     RELATION,
     RR,
-    SEARCH,
     SEARCH_LOG,
     SEEDS,
     TRUNCATED,
@@ -47,10 +50,13 @@ from tacit_lab.studies.semi_sensitive.recipe import (
     data_words,
     display_log,
     factorization_machine,
+    inputs,
+    search_alone,
     search_log,
+    search_recipe,
     two_tower_network,
 )
-from tacit_lab.studies.study import Finding, Study, StudyOutcome, StudyRequest, StudyScale
+from tacit_lab.studies.study import Finding, Study, StudyInputs, StudyOutcome, StudyRequest, StudyScale
 
 MECHANISMS = {RR: Mechanism.RR, DP_SGD: Mechanism.DP_SGD, HYBRID: Mechanism.HYBRID, FROZEN: Mechanism.HYBRID}
 MEASURES = {"auc_loss": "AUC loss", "log_loss": "Log loss"}
@@ -80,7 +86,7 @@ class Frontier:
     """Figure 1 or 2 for one model: what is trained, on which worlds."""
 
     name: str
-    data: str
+    log: str
     model: Architecture
     recipe: Recipe
     worlds: Sequence[FrontierWorld]
@@ -93,7 +99,7 @@ class Frontier:
             asked,
             self.name,
             runs,
-            data=self.data,
+            data=data_words(asked, self.log, runs=runs),
             unit=UNIT,
             relation=RELATION,
             parameters={"model": repr(self.model), "recipe": repr(self.recipe)},
@@ -206,7 +212,7 @@ def run_display(asked: StudyRequest) -> StudyOutcome:
         )
     frontier = Frontier(
         DISPLAY_NAME,
-        data_words(asked, DISPLAY_LOG),
+        DISPLAY_LOG,
         factorization_machine(asked.scale),
         DISPLAY,
         worlds,
@@ -241,6 +247,7 @@ DISPLAY_STUDY = Study(
     {**SEEDS, StudyScale.SMALL: 5},  # Student's interval of three is 2.5 deviations wide, of five half of that
     run_display,
     judge_display,
+    StudyInputs((PUBLISHED_LOGS[DISPLAY_LOG],), minutes=dict.fromkeys(StudyScale, 600.0), least=LEAST_DISPLAY),
 )
 
 
@@ -250,12 +257,19 @@ SEARCH_WORLD = "sponsored search"
 
 def run_search(asked: StudyRequest) -> StudyOutcome:
     """Figure 2, factorization machine: the search log, where devices and audiences matter by partner."""
+    published = asked.data is not None
     frontier = Frontier(
         SEARCH_NAME,
-        data_words(asked, SEARCH_LOG),
-        factorization_machine(asked.scale),
-        SEARCH,
-        [FrontierWorld(SEARCH_WORLD, lambda seed: search_log(asked, seed), EPSILONS[asked.scale])],
+        SEARCH_LOG,
+        factorization_machine(asked.scale, published=published),
+        search_recipe(asked),
+        [
+            FrontierWorld(
+                SEARCH_WORLD,
+                lambda seed: search_log(asked, seed),
+                (PUBLISHED_EPSILONS if published else EPSILONS)[asked.scale],
+            )
+        ],
     )
     return frontier.run(asked)
 
@@ -281,6 +295,7 @@ SEARCH_STUDY = Study(
     SEEDS,
     run_search,
     judge_search,
+    inputs(12.0, 40.0, display=False),
 )
 
 
@@ -291,20 +306,27 @@ NETWORK_PUBLISHED = (PublishedLoss(DP_SGD, 12, 6.3), PublishedLoss(HYBRID, 12, 3
 
 
 def run_network(asked: StudyRequest) -> StudyOutcome:
-    """Figures 1 and 2 for the two-tower network, on the display log."""
-    epsilons = NETWORK_EPSILONS[asked.scale]
+    """Figures 1 and 2 for the two-tower network, on the display log; on the search log where that is what a
+    folder of published files has."""
+    epsilons, methods = NETWORK_EPSILONS[asked.scale], (RR, DP_SGD, HYBRID)
+    display = FrontierWorld(NETWORK_WORLD, lambda seed: display_log(asked, seed), epsilons, methods)
+    search = FrontierWorld(SEARCH_WORLD, lambda seed: search_log(asked, seed), epsilons, methods)
+    on_search = search_alone(asked)
     frontier = Frontier(
         NETWORK_NAME,
-        data_words(asked, DISPLAY_LOG),
-        two_tower_network(asked.scale),
-        NETWORK,
-        [FrontierWorld(NETWORK_WORLD, lambda seed: display_log(asked, seed), epsilons, (RR, DP_SGD, HYBRID))],
-        NETWORK_PUBLISHED,
+        SEARCH_LOG if on_search else DISPLAY_LOG,
+        two_tower_network(StudyScale.SMALL if on_search and asked.scale is StudyScale.FULL else asked.scale),
+        PUBLISHED_NETWORK if on_search else NETWORK,
+        [search if on_search else display],
+        () if on_search else NETWORK_PUBLISHED,
     )
     return frontier.run(asked)
 
 
 def judge_network(kept: ResultFiles) -> list[Finding]:
+    if SEARCH_WORLD in kept.table["world"]:
+        search = FrontierJudge(Runs(kept.rows), SEARCH_WORLD, "MLP: search log only")
+        return [search.hybrid_wins(S2), search.cheaper_privacy(), search.gap_halved(S5)]
     display = FrontierJudge(Runs(kept.rows), NETWORK_WORLD, "MLP: display log only")
     return [display.hybrid_wins(S2), display.cheaper_privacy(), display.gap_halved(S5)]
 
@@ -319,4 +341,5 @@ NETWORK_STUDY = Study(
     SEEDS,
     run_network,
     judge_network,
+    inputs(50.0, 170.0),
 )

