@@ -62,7 +62,7 @@ def test_what_is_missing_is_said_and_bytes_are_measured_without_it(tmp_path: Pat
         assert measured[name].settings == f"not measured: {why}"
         assert measured[name].holds is None
     assert "esbuild and @cloudflare/blindrsa-ts" in bundler.missing
-    assert measured["client_bytes"].value > measured["client_bytes_bare"].value > 1_000
+    assert measured["client_bytes_written"].value > measured["client_bytes"].value > 1_000
     assert measured["adapter_bytes"].value > 500
 
 

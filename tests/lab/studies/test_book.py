@@ -162,5 +162,5 @@ def test_a_real_study_from_the_command_to_the_book(
     assert f"{name}-m12" in seen.ids
     assert "undecided (toy scale decides nothing)" in seen.text
     assert "var(--ink)" in html, "the drawing is in the page's colours"
-    assert main(["claims", "--results", str(tmp_path), "--paper", "hardt"]) == 0
+    assert main(["claims", "--results", str(tmp_path), "--paper", "hardt", "--details"]) == 0
     assert "M12  undecided (toy scale decides nothing)" in capsys.readouterr().out

@@ -155,6 +155,7 @@ def batch_sizes(size: float) -> dict[str, int]:
         "twenty labels in one number": whole(1_000),
         "replay with one row zeroed": whole(20_000),
         "gradient matching": published_attacks.MATCHING_BATCH,
+        "a value that one record alone has": published_attacks.VALUE_BATCH,
         "an infinite derivative": PADDED,
         "forty labels in one loss": published_attacks.LOSS_BITS,
     }
