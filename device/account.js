@@ -30,6 +30,7 @@ export class Account {
     const { local, central = local, perChoice, delta, windowSeconds } = limits;
     const micros = [local, central, perChoice].map((epsilon) => Math.round(epsilon * 1e6));
     const exact = [local, central, perChoice].every((epsilon, at) => epsilon > 0 && micros[at] / 1e6 === epsilon);
+    demand(choices.every((each) => Number.isInteger(each.micros) && each.micros > 0), "choices that spent millionths");
     demand(exact && perChoice <= local && delta > 0 && delta < 1 && windowSeconds % 1 === 0, "limits in whole millionths");
     demand(seconds === windowSeconds && seconds > 0, "limits for each window as this account was begun");
     Object.assign(this, { limits, turn, seconds, window, choices, most: micros });

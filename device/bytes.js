@@ -12,6 +12,9 @@ export class Refused extends Error {
   }
 }
 
+/** Whether a refusal's reason is one of these, a text with blanks between them. */
+export const isOf = (reasons, { reason }) => reasons.split(" ").includes(reason);
+
 /** @returns {never} */
 export function refuse(reason, detail) {
   throw new Refused(reason, detail);
@@ -109,6 +112,7 @@ for (const [name, layout] of Object.entries(LAYOUTS)) {
 
 /** A message of version 1, read to its end. */
 export function readMessage(data, parse) {
+  demand(data, "a message");
   const reader = new Reader(data);
   demand(reader.u8() === 1, "version 1");
   const message = parse(reader);

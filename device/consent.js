@@ -139,13 +139,18 @@ export function watchConsent(scope, cb) {
   const { globalPrivacyControl, doNotTrack } = scope.navigator ?? {};
   let tcf = scope.__tcfapi && { gdpr: 1 }, gpp = scope.__gpp && { gpp: "" };
   const tell = () => cb({ gpc: globalPrivacyControl ? 1 : 0, dnt: doNotTrack === "1" ? 1 : 0, ...tcf, ...gpp });
+  const listen = (platform, ...given) => {
+    try {
+      scope[platform]?.(...given);
+    } catch {} // one that fails has not spoken
+  };
   tell();
-  scope.__tcfapi?.("addEventListener", 2, (said, ok) => {
-    if (ok && said.eventStatus === "cmpuishown") return;
-    tcf = ok ? { gdpr: said.gdprApplies, tcString: said.tcString } : { gdpr: 1 };
+  listen("__tcfapi", "addEventListener", 2, (said, ok) => {
+    if (ok && said?.eventStatus === "cmpuishown") return;
+    tcf = ok && said ? { gdpr: said.gdprApplies ?? 1, tcString: said.tcString } : { gdpr: 1 }; // where it does not know, it may apply
     tell();
   });
-  scope.__gpp?.("addEventListener", (event, ok) => {
+  listen("__gpp", "addEventListener", (event, ok) => {
     const said = event?.pingData;
     if (ok && said?.signalStatus !== "ready") return;
     gpp = ok ? { gpp: said.gppString || null, gppSid: said.applicableSections } : { gpp: "" };

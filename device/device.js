@@ -1,6 +1,6 @@
 /** The device as a party of billing: it tells little, chooses privately, and reports each impression once. Its journal is its memory. */
 import { Account } from "./account.js";
-import { decode, demand, equal, hex, random, refuse, unhex } from "./bytes.js";
+import { attempt, decode, demand, equal, hex, isOf, random, refuse, unhex } from "./bytes.js";
 import { barredCampaigns, choose, deviceScores, entryIndex } from "./choice.js";
 import { contextNumber, generalise } from "./contexts.js";
 import { checkListed, contextBytes, makeReport, readHead, readListed, readOffer, readPack, readStatement, sealRequest } from "./messages.js";
@@ -14,7 +14,7 @@ const latest = (one, other) => other.epoch - one.epoch;
 
 /** Goes on with `act` after a refusal for one of these reasons. */
 const after = (reasons, act) => (error) => {
-  if (reasons.includes(error.reason)) return act(error);
+  if (isOf(reasons, error)) return act(error);
   throw error;
 };
 
@@ -23,7 +23,9 @@ const verdictOf = (call) => call.then(() => "ACCEPTED", (error) => error.reason 
 
 /** Calls to the proxy, each tried three times. `onMessage` is told of each message as it is sent. */
 export function httpChannel(url, onMessage) {
-  demand(/^https:|^http:\/\/(localhost|127\.0\.0\.1|\[::1\])([:/]|$)/.test(url), "https, but on this machine");
+  const { protocol, hostname, username } = attempt(() => new URL(url), "an address of the proxy");
+  const isHere = protocol === "http:" && ["localhost", "127.0.0.1", "[::1]"].includes(hostname);
+  demand((protocol === "https:" || isHere) && !username, "https, but on this machine");
   const ask = async (kind, path, method = "GET", bytes, pause = 250) => {
     onMessage?.({ to: url, kind, method, path, bytes });
     const [status, said] = await fetch(`${url}/${path}`, {
@@ -33,7 +35,7 @@ export function httpChannel(url, onMessage) {
     if (status < 300) return said.length ? said : null;
     if (status < 500 && ![408, 425, 429].includes(status)) {
       const reason = /"tacit:(?:bill-)?([a-z-]+)"/.exec(decode(said))?.[1].replaceAll("-", "_").toUpperCase();
-      refuse(reason ?? "UNREACHABLE", `expected an answer to ${kind}, got ${status}`);
+      refuse(reason && !isOf("ACCEPTED MOVED_ON", { reason }) ? reason : "UNREACHABLE", `expected an answer to ${kind}, got ${status}`);
     }
     demand(pause < 1000, "an answer from the proxy", "UNREACHABLE");
     await new Promise((done) => setTimeout(done, pause * (0.5 + random(1)[0] / 512)));
@@ -63,10 +65,12 @@ export class AdDevice {
   #menus = new Map(); // by id and by place; null: there is none
   #showing = new Map(); // contexts of choices that were handed out
   #last = Promise.resolve();
+  #sent = Promise.resolve();
 
   /** @param {object} settings parties.json, and a person's own @param {(menu: object, context: object) => number[]} rates by candidate */
   constructor(settings, journal, channel, rates, consent = false) {
     const { server, proxy } = settings;
+    this.lock = `tacit ${server.signing.slice(0, 16)}`;
     this.keys = { serverSigning: unhex(server.signing), proxySigning: unhex(proxy.signing), serverKey: unhex(server.sealing) };
     Object.assign(this, { settings: { ...DEFAULTS, ...settings }, journal, channel, rates, consent: consent === true });
   }
@@ -77,11 +81,16 @@ export class AdDevice {
   #alone(act) {
     const insist = (left = 3) => act().catch(after(left ? "MOVED_ON" : "", () => insist(left - 1)));
     const { locks } = globalThis.navigator ?? {};
-    return locks ? locks.request("tacit", () => insist()) : (this.#last = this.#last.then(() => insist(), () => insist()));
+    return locks ? locks.request(this.lock, () => insist()) : (this.#last = this.#last.then(() => insist(), () => insist()));
   }
 
-  /** What was spent, as the journal has it. */
-  async account() { return new Account(this.settings.limits, await this.journal.get("account")); }
+  /** What was spent, as the journal has it. A window ends as long as it was when it was begun. */
+  async account() {
+    const { limits } = this.settings, kept = await this.journal.get("account");
+    if (!kept || kept.seconds === limits.windowSeconds) return new Account(limits, kept);
+    const before = new Account({ ...limits, windowSeconds: kept.seconds }, kept);
+    return before.windowOf(this.now()) > kept.window ? new Account(limits, { turn: kept.turn }) : before;
+  }
 
   /** One impression: chosen, shown by `render`, ready to be reported. */
   async show(context, render) {
@@ -139,7 +148,9 @@ export class AdDevice {
   async #menuAt(node) {
     if (!this.#isCurrent()) await this.#fetchHead();
     const unshown = ({ menu }) => this.journal.impressions(["NEW", "ISSUED", "CHOSEN"], menu.id);
-    const open = this.consent && (await this.#menu(node, "personal"));
+    // A no in one tab is a no in all.
+    const agreed = this.consent && (await this.journal.get("consent"))?.given !== false;
+    const open = agreed && (await this.#menu(node, "personal"));
     if (open) {
       const account = await this.account(), tokens = await unshown(open);
       demand(open.menu.epsilonMicros <= account.most[2], "a menu within the limit of one choice", "SPENT");
@@ -317,8 +328,8 @@ export class AdDevice {
     });
   }
 
-  /** Send reports, byte for byte as they were made, until the proxy has them or they have expired. */
-  sendReports() { return this.#alone(() => this.#send()); }
+  /** Send reports, byte for byte as they were made, until the proxy has them or they have expired. Nothing else waits for it. */
+  sendReports() { return (this.#sent = this.#sent.then(() => this.#send(), () => this.#send())); }
 
   async #send() {
     const records = await this.journal.impressions(["SHOWN"]), done = [], refused = [];
@@ -333,17 +344,27 @@ export class AdDevice {
       }
       done.push({ ...record, state: verdict === "ACCEPTED" ? "ACKED" : "CLOSED" });
     }
-    await this.journal.commit(done);
+    await this.#alone(async () => {
+      const left = (await this.journal.impressions(["SHOWN"])).map(({ key }) => key);
+      await this.journal.commit(done.filter(({ key }) => left.includes(key))); // another tab may have been faster
+    });
     return { acked: done.filter(({ state }) => state === "ACKED").length, waiting: records.length - done.length, refused };
   }
 
   /** Ask among how many others reports left; what stays unknown counts in full for ever. */
-  settle() { return this.#alone(() => this.#settle()); }
+  async settle() {
+    const found = new Map();
+    for (const record of await this.journal.impressions(["ACKED"])) {
+      const said = await this.#statement(record).catch(after("UNREACHABLE", () => 0));
+      if (said === 0) break; // asked for again
+      found.set(record.key, said);
+    }
+    return this.#alone(() => this.#settle(found));
+  }
 
-  async #settle() {
-    const own = await this.journal.impressions(["SHOWN", "ACKED", "SETTLED"]), found = new Map(), settled = [], sizes = [];
+  async #settle(found) {
+    const own = await this.journal.impressions(["SHOWN", "ACKED", "SETTLED"]), settled = [], sizes = [];
     const records = own.filter(({ state }) => state === "ACKED");
-    for (const record of records) found.set(record.key, await this.#statement(record));
     for (const record of records) {
       const said = found.get(record.key), { menuId, epsilonMicros: micros, window } = record;
       const isOver = this.now() >= record.expires + this.settings.settleSeconds;
@@ -363,15 +384,19 @@ export class AdDevice {
     try {
       const said = await readStatement(await this.channel.statement(nonce), this.keys);
       return equal(said.menuId, menuId) && said.epoch === epoch ? said : null;
-    } catch {
+    } catch (error) {
+      if (error.reason === "UNREACHABLE") throw error;
       return null;
     }
   }
 
   /** Whether the person agrees. Where they no longer do, what was drawn by it is closed. */
   setConsent(consent) {
-    this.consent = consent === true;
-    return this.#alone(() => this.#close());
+    const given = (this.consent = consent === true);
+    return this.#alone(async () => {
+      await this.journal.commit([], null, [{ key: "consent", given }]);
+      return this.#close();
+    });
   }
 
   #isOpen(open) { return open && this.now() < open.head.closes + this.settings.skewSeconds; }
@@ -389,16 +414,17 @@ export class AdDevice {
   }
 
   /** Go on after a start, from every state; what nobody answers waits. */
-  recover() {
-    return this.#alone(async () => {
+  async recover() {
+    const begun = await this.#alone(async () => {
       const found = await this.#close(), unsigned = await this.journal.impressions(["NEW"]);
       for (const id of new Set(unsigned.map(({ menuId }) => hex(menuId)))) {
         const open = await this.#kept(unhex(id)), asked = unsigned.filter(({ menuId }) => hex(menuId) === id);
         if (this.#isOpen(open)) await verdictOf(this.#issue(open, asked.slice(0, MOST_TOKENS)));
       }
       if (!this.settings.statistics) await this.journal.erase("er");
-      return { ...found, sent: await this.#send(), settled: await this.#settle() };
+      return found;
     });
+    return { ...begun, sent: await this.sendReports(), settled: await this.settle() };
   }
 
   /** Delete what nothing needs any more; how many impressions that were. */

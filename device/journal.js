@@ -1,7 +1,7 @@
 /** The journal of a device: every state of an impression is kept before the device acts on it. NEW: a secret was drawn and blinded; ISSUED:
  * its token was checked; CHOSEN: drawn, and paid for; SHOWN: its report is made; ACKED: the proxy has it; SETTLED: it is known among how
  * many it left, or never will be; CLOSED: it ended before, and is not charged. What a state no longer needs is not kept. */
-import { demand, equal, hex } from "./bytes.js";
+import { demand, equal, hex, refuse } from "./bytes.js";
 
 const AFTER = { NEW: "none", ISSUED: "NEW", CHOSEN: "ISSUED", SHOWN: "CHOSEN", ACKED: "SHOWN", SETTLED: "ACKED", CLOSED: "CHOSEN SHOWN" };
 const HELD = { NEW: "secret blinded inverse", ISSUED: "secret token", CHOSEN: "secret token", SHOWN: "report" };
@@ -24,8 +24,17 @@ export function memoryRows(rows = new Map()) {
   return (act) => (last = last.then(() => act(access), () => act(access)));
 }
 
-const databaseRows = (database) => async (act) => {
-  const transaction = database.transaction("rows", "readwrite", { durability: "strict" }), rows = transaction.objectStore("rows");
+/** Opened again where the browser has closed it, as it does when a site's data is cleared. */
+const databaseRows = (database, open) => async (act) => {
+  const begin = () => database.transaction("rows", "readwrite", { durability: "strict" });
+  let transaction;
+  try {
+    transaction = begin();
+  } catch {
+    database = await open();
+    transaction = begin();
+  }
+  const rows = transaction.objectStore("rows");
   const kept = answered(transaction);
   kept.catch(() => {});
   try {
@@ -43,18 +52,25 @@ const databaseRows = (database) => async (act) => {
   }
 };
 
-/** A journal in IndexedDB; where there is none (Node, some private windows) in memory, which forgets. */
-export async function openJournal(name = "tacit") {
-  try {
+/** A journal in IndexedDB, in Node in memory. NOT_STORED: a browser keeps none here, and what was spent would be forgotten with the page. */
+export async function openJournal(name) {
+  if (!globalThis.location) return new Journal(memoryRows());
+  const open = async () => {
     const opening = indexedDB.open(name, 1);
     opening.onupgradeneeded = () => opening.result.createObjectStore("rows", { keyPath: "key" });
-    return new Journal(databaseRows(await answered(opening)));
-  } catch {
-    return new Journal(memoryRows());
-  }
+    const database = await answered(opening);
+    database.onversionchange = () => database.close();
+    return database;
+  };
+  return new Journal(databaseRows(await open().catch(() => refuse("NOT_STORED", "expected a database of this site")), open));
 }
 
-/** Rows by key: i impressions, s showings that count towards caps, e events and r rounds of statistics, m menus, h heads; the account. */
+/** Whether this browser has such a journal. */
+export const hasJournal = async (name) =>
+  !!globalThis.location && !!(await indexedDB.databases().catch(() => [])).find((each) => each.name === name);
+
+/** Rows by key: i impressions, s showings that count towards caps, e events and r rounds of statistics, m menus, h heads; the account, and the
+ * last word on consent. */
 export class Journal {
   constructor(transact) { this.transact = transact; }
   get(key) { return this.transact((rows) => rows.get(key)); }

@@ -201,7 +201,8 @@ function checkCampaign(campaign) {
   for (const ad of campaign.creatives) {
     whole(ad.number);
     [ad.media, ad.title, ad.text, ad.address].forEach(utf8);
-    demand(ad.address.startsWith("https://"), "https");
+    const { protocol, username, password } = attempt(() => new URL(ad.address), "an address");
+    demand(protocol === "https:" && ad.address.startsWith("https://") && !username && !password, "https, and nobody's name");
     ad.content = ad.content === null ? null : unbase64(ad.content);
   }
   return campaign;

@@ -15,9 +15,9 @@ const FRAME = `<!doctype html><meta http-equiv="Content-Security-Policy" content
 /** Calls of a device in a worker, or in this process where there are no workers. */
 async function connect(workerUrl, onMessage) {
   const waiting = new Map();
-  const hear = ({ data: { id, ok, value, error, message } }) => {
-    if (message) return onMessage?.(message);
-    const [resolve, reject] = waiting.get(id);
+  const hear = ({ data }) => {
+    if (Object.hasOwn(data, "message")) return onMessage?.(data.message);
+    const { id, ok, value, error } = data, [resolve, reject] = waiting.get(id);
     waiting.delete(id);
     ok ? resolve(value) : reject(Object.assign(new Error(error.message), error));
   };
@@ -25,7 +25,12 @@ async function connect(workerUrl, onMessage) {
   if (globalThis.Worker) {
     const worker = new Worker(workerUrl ?? new URL("./worker.js", import.meta.url), { type: "module" });
     worker.onmessage = hear;
-    worker.onerror = () => waiting.forEach(([, reject]) => reject(new Error("the worker failed")));
+    const fail = ([, reject]) => reject(new Error("the worker failed"));
+    worker.onerror = () => {
+      waiting.forEach(fail);
+      waiting.clear();
+      post = ({ id }) => (fail(waiting.get(id)), waiting.delete(id));
+    };
     post = (asked) => worker.postMessage(asked);
   } else {
     const { serveDevice } = await import("./worker.js");
@@ -45,6 +50,7 @@ function render(element, { campaign, creatives }, label, onclick) {
   element.replaceChildren();
   if (campaign === null) return;
   const creative = creatives.findLast((each) => each.width <= element.clientWidth) ?? creatives[0];
+  if (!creative) throw new Error("expected an ad to show");
   const { media, title, text, address, content, width, height } = creative;
   if (new URL(address).protocol !== "https:") throw new Error("expected an address of https");
   let shown = make("a", { href: address, target: "_blank", rel: "noopener noreferrer", referrerPolicy: "no-referrer", onclick });
@@ -53,7 +59,8 @@ function render(element, { campaign, creatives }, label, onclick) {
     shown.srcdoc = FRAME + new TextDecoder().decode(content);
   } else if (content && /^image\/(png|jpeg|gif|webp|avif)$/.test(media)) {
     const src = URL.createObjectURL(new Blob([content], { type: media }));
-    shown.append(make("img", { src, alt: title, width, height, onload: () => URL.revokeObjectURL(src) }));
+    const done = () => URL.revokeObjectURL(src);
+    shown.append(make("img", { src, alt: title, width, height, onload: done, onerror: done }));
   } else shown.append(make("strong", { textContent: title }), " ", text);
   element.append(make("small", { textContent: label }), " ", shown);
 }
@@ -61,7 +68,8 @@ function render(element, { campaign, creatives }, label, onclick) {
 /** Open this origin's device. `consent` is the person's own, off by default; a signal of the page (TCF, GPP, GPC) that says no wins.
  * @param {{settings: string|object, consent?: boolean, workerUrl?: string|URL, context?: any[], profile?: object, journal?: string,
  * label?: string, onMessage?: (message: object) => void}} options */
-export async function openTacit({ settings, consent, workerUrl, context, profile, journal, label = "Ad", onMessage }) {
+export async function openTacit(options) {
+  const { settings, consent, workerUrl, context, profile, journal, label = "Ad", onMessage } = { __proto__: null, ...options };
   const call = await connect(workerUrl, onMessage), opened = await call("open", { settings, profile, journal });
   let agreed = consent === true, signals = {};
   const apply = () => {
@@ -77,13 +85,16 @@ export async function openTacit({ settings, consent, workerUrl, context, profile
     async show(element, at = context) {
       const ad = await call("show", at);
       try {
-        render(element, ad, label, () => void call("noteClick", ad.ad));
+        render(element, ad, label, () => void call("noteClick", ad.ad).catch(() => {}));
         if (!element.isConnected) throw new Error("expected an element in the page");
       } catch (error) {
         await call("putBack", ad.ad);
         throw error;
       }
-      await call("confirmShown", ad.ad);
+      await call("confirmShown", ad.ad).catch((error) => {
+        element.replaceChildren(); // what does not count is not shown
+        throw error;
+      });
       call("sendReports").catch(() => {});
       return ad;
     },

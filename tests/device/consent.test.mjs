@@ -118,6 +118,25 @@ test("a platform of the GPP is a no until its signals are ready, and is listened
   assert.deepEqual(heard.map(why), ["ALLOWED", "UNKNOWN_SECTION", "UNSAID", "UNSAID", "MISSING", "UNREADABLE"]);
 });
 
+test("a platform that does not know, fails or says nothing is a no", () => {
+  for (const tcString of [undefined, ""]) {
+    const { scope, heard, watch } = page();
+    scope.__tcfapi = (_, __, callback) => callback({ eventStatus: "tcloaded", tcString }, true);
+    watch();
+    assert.deepEqual(heard.map(why), ["MISSING", "MISSING"]);
+  }
+  const { scope, heard, watch } = page();
+  scope.__tcfapi = (_, __, callback) => {
+    callback(null, true);
+    throw new Error("of the platform");
+  };
+  scope.__gpp = () => {
+    throw new Error("of the platform");
+  };
+  watch();
+  assert.deepEqual(heard.map(why), ["MISSING", "MISSING"].map(() => "UNREADABLE"));
+});
+
 test("of two platforms both must have spoken", () => {
   const { scope, heard, watch } = page();
   const calls = {};

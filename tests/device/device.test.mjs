@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { hex } from "../../device/bytes.js";
+import { hex, Refused } from "../../device/bytes.js";
 import { httpChannel } from "../../device/device.js";
 import { Journal, memoryRows } from "../../device/journal.js";
 import { assertRefused } from "./support.mjs";
@@ -150,6 +150,40 @@ test("a clock that is too far off", async () => {
     if (fits) assert.equal((await device.show(OLD)).epoch, 1);
     else await assertRefused("STALE_EPOCH", () => device.show(OLD));
   }
+});
+
+test("nothing waits for a proxy that takes a report and never answers, or answers no question", async () => {
+  const town = await Town.open(), channel = town.channel(), asked = [];
+  const device = town.device({ channel: { ...channel, report: (...given) => (asked.push("report"), town.hanging ? new Promise(() => {}) : channel.report(...given)) } });
+  await device.show(OLD);
+  await device.show(OLD);
+  town.hanging = true;
+  device.sendReports();
+  await new Promise((done) => setTimeout(done, 20));
+  assert.deepEqual(asked, ["report"]);
+  assert.equal((await device.choose(OLD)).lane, "personal");
+
+  const other = town.device(), unreachable = async () => {
+    asked.push("statement");
+    throw new Refused("UNREACHABLE", "nobody is there");
+  };
+  for (let times = 2; times; times--) await other.show(OLD);
+  assert.equal((await other.sendReports()).acked, 2);
+  other.channel = { ...channel, statement: unreachable };
+  asked.length = 0;
+  assert.deepEqual(await other.settle(), { bySize: 0, inFull: 0, waiting: 2 });
+  assert.deepEqual(asked, ["statement"], "after the first the rest is asked another time");
+});
+
+test("a window ends as it was begun where the settings have another length by then", async () => {
+  const town = await Town.open(), journal = new Journal(memoryRows()), { limits } = town.settings;
+  await town.device({ journal }).show(OLD);
+  const changed = town.device({ journal, limits: { ...limits, windowSeconds: 2 * limits.windowSeconds } });
+  assert.equal((await changed.account()).localMicros, TWO, "what was spent is still spent");
+  assert.equal((await changed.show(OLD)).lane, "personal");
+  town.now = limits.windowSeconds * (Math.floor(town.now / limits.windowSeconds) + 1);
+  const begun = await changed.account();
+  assert.deepEqual([begun.localMicros, begun.seconds], [0, 2 * limits.windowSeconds]);
 });
 
 test("a second directory of an epoch is refused, also after a restart", async () => {

@@ -27,8 +27,8 @@ export function showTwo(context) {
 
 /** What the journal says of this origin's impressions. */
 export async function records() {
-  const { openJournal } = await import("/device/journal.js");
-  const found = await (await openJournal()).all("i");
+  const { openJournal } = await import("/device/journal.js"), [{ name }] = await indexedDB.databases();
+  const found = await (await openJournal(name)).all("i");
   return found.map(({ state, epsilonMicros = 0, key }) => ({ state, epsilon: epsilonMicros, key }));
 }
 
@@ -47,7 +47,7 @@ export async function attack(context) {
   crypto.getRandomValues = (array) => array.fill(0);
   Math.random = () => 0;
   window.fetch = () => Promise.reject(new Error("nothing leaves by the page"));
-  Object.prototype.demonstration = Object.prototype.consent = true;
+  Object.prototype.demonstration = Object.prototype.consent = Object.prototype.message = true;
   await openDevice({ consent: true });
   const raw = (call, ...args) => new Promise((done) => {
     const id = `raw ${asked.size}`;
@@ -78,7 +78,8 @@ export async function attack(context) {
   }
   delete Object.prototype.demonstration;
   delete Object.prototype.consent;
-  const { localMicros } = await tacit.account(), words = JSON.stringify(heard.filter(({ message }) => !message));
+  delete Object.prototype.message;
+  const { localMicros } = await tacit.account(), words = JSON.stringify(heard.filter((each) => !Object.hasOwn(each, "message")));
   return { refused, again, counted: counted.every(Boolean), lanes, spent: localMicros, words };
 }
 
@@ -89,7 +90,7 @@ export async function showWithoutLocks(context) {
   const [{ AdDevice, httpChannel }, { openJournal }, { candidates }] = await Promise.all(modules);
   const settings = await (await fetch("/device/parties.json")).json(), channel = httpChannel(settings.proxy.url);
   const rates = (menu) => candidates(menu).map((_, rank) => 0.01 * (rank + 1));
-  const devices = await Promise.all([1, 2, 3].map(async () => new AdDevice(settings, await openJournal(), channel, rates, true)));
+  const devices = await Promise.all([1, 2, 3].map(async () => new AdDevice(settings, await openJournal("three"), channel, rates, true)));
   const shown = await Promise.all(devices.map((device) => device.show(context)));
   await Promise.all(devices.map((device) => device.sendReports()));
   const drawn = (await devices[0].journal.all("i")).filter(({ index }) => index !== undefined);

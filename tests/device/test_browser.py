@@ -220,7 +220,8 @@ def test_a_reload_in_the_middle_of_each_state_goes_on_from_it(browser: Browser, 
         def begin_again() -> None:
             page.reload()  # first: what waits is answered once nothing is in its way
             page.unroute_all(behavior="ignoreErrors")
-            step(page, "openDevice", {"consent": True})
+            step(page, "openDevice", {})  # as where the page hears only later that somebody has agreed
+            page.evaluate("tacit.setConsent(true)")
 
         def spent() -> int:
             return int(page.evaluate("tacit.account()")["localMicros"])
@@ -284,6 +285,101 @@ def test_a_script_of_the_page_can_not_have_more_than_one_choice_is(browser: Brow
         assert not any(each in found["words"] for each in nonces)
         zero = "00" * 32
         assert not any(zero in each["key"] for each in step(page, "records")), "secrets are the worker's own"
+
+
+def own_name(world: TabWorld) -> str:
+    return f"tacit {world.keys.server_signing.hex()[:16]}"
+
+
+def test_where_nothing_can_be_kept_nothing_is_chosen(browser: Browser, world: TabWorld) -> None:
+    """A wallet in memory would be full again with each reload."""
+    with world.served() as (url, _):
+        page = browser.new_page()
+        page.goto(url)
+        page.evaluate(
+            "name => new Promise(done => { const open = indexedDB.open(name, 2);"
+            " open.onsuccess = () => { open.result.close(); done(); } })",
+            own_name(world),
+        )  # of a version that the client does not know
+        step(page, "openDevice", {"consent": True})
+        assert step(page, "show", "ad", FOOD)["lane"] == "public"
+        reason = "tacit.setConsent(true).catch(({ reason }) => reason)"
+        assert page.evaluate(reason) == "NOT_STORED"
+        assert page.evaluate("tacit.account()")["localMicros"] == 0
+
+
+def test_what_was_stored_is_reported_and_erased_without_consent_too(browser: Browser, world: TabWorld) -> None:
+    with world.served() as (url, _):
+        page = open_page(browser, url, consent=True)
+        page.route("**/billing/reports/*", lambda _: None)
+        step(page, "show", "ad", FOOD)
+        page.evaluate("context => tacit.choose(context)", FOOD)
+        assert page.evaluate("indexedDB.databases()") == [{"name": own_name(world), "version": 1}]
+        page.reload()
+        page.unroute_all(behavior="ignoreErrors")
+        step(page, "openDevice", {})
+        assert step(page, "show", "ad", FOOD)["lane"] == "public"
+        wait_for_states(page, "ACKED", "CHOSEN", "ISSUED", "ISSUED")
+        assert page.evaluate("tacit.erase()") >= 4
+        assert step(page, "records") == []
+        # What was spent stays spent.
+        page.evaluate("tacit.setConsent(true)")
+        assert page.evaluate("tacit.account()")["localMicros"] == 2 * MICRO
+
+
+def test_a_no_in_one_tab_is_a_no_in_all(browser: Browser, world: TabWorld) -> None:
+    with world.served() as (url, _):
+        context = browser.new_context()
+        tabs = [context.new_page() for _ in range(2)]
+        for tab in tabs:
+            tab.goto(url)
+            step(tab, "openDevice", {"consent": True})
+            assert step(tab, "show", "ad", FOOD)["lane"] == "personal"
+        tabs[0].evaluate("tacit.setConsent(false)")
+        assert step(tabs[1], "show", "ad", FOOD)["lane"] == "public"
+        tabs[1].evaluate("tacit.setConsent(true)")
+        assert step(tabs[1], "show", "ad", FOOD)["lane"] == "personal"
+
+
+def test_what_is_shown_while_consent_changes_counts(browser: Browser, world: TabWorld) -> None:
+    with world.served() as (url, front):
+        page = open_page(browser, url)
+        show = "tacit.show(document.getElementById('ad'), ['Northport', 'Coffee'])"
+        page.evaluate(f"Promise.all([{show}, tacit.setConsent(true)]).then(() => null)")
+        page.evaluate("tacit.sendReports()")
+        assert len([path for method, path, _ in front.of_devices() if method == "PUT"]) == 1
+        assert page.locator("#ad a").count() == 1
+
+
+def test_a_site_whose_data_is_cleared_begins_anew_in_the_open_page(browser: Browser, world: TabWorld) -> None:
+    with world.served() as (url, _):
+        page = open_page(browser, url, consent=True)
+        step(page, "show", "ad", FOOD)
+        page.evaluate(
+            "name => new Promise(done => { indexedDB.deleteDatabase(name).onsuccess = done; }).then(() => 0)",
+            own_name(world),
+        )
+        assert page.evaluate("tacit.account()")["localMicros"] == 0
+        assert step(page, "show", "ad", FOOD)["lane"] == "personal"
+
+
+def test_what_a_page_hands_in_is_refused_by_name(browser: Browser, world: TabWorld) -> None:
+    with world.served() as (url, _):
+        page = browser.new_page()
+        page.goto(url)
+        page.evaluate("Object.prototype.consent = true; 0")
+        step(page, "openDevice", {})
+        assert step(page, "show", "ad", FOOD)["lane"] == "public", "nobody has agreed"
+        page.evaluate("delete Object.prototype.consent; 0")
+        for call in ("confirmShown(99)", "putBack()", "setProfile({ clicks: 5 })", "answerRounds()"):
+            assert page.evaluate(f"tacit.{call}.catch(({{ reason }}) => reason)") == "MALFORMED", call
+        for settings in ("null", "'/'", "{ proxy: {} }"):
+            said = page.evaluate(
+                "settings => import('/device/tacit.js').then(({ openTacit }) => openTacit({ settings }))"
+                ".catch(({ reason }) => reason)",
+                None if settings == "null" else settings.strip("'"),
+            )
+            assert said == "MALFORMED"
 
 
 def test_two_tabs_never_draw_for_the_same_token_nor_spend_twice(browser: Browser, world: TabWorld) -> None:

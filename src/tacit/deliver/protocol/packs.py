@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -200,7 +201,7 @@ def _read_campaign(record: Any) -> PackedCampaign:
 def _read_creative(record: Any) -> PackedCreative:
     content = record["content"]
     media, title, text, address = (str(record[name]) for name in ("media", "title", "text", "address"))
-    if not address.startswith("https://"):
+    if re.fullmatch(r"https://[^/?#\\@]+([/?#].*)?", address, re.DOTALL) is None:  # nor a user's name in it
         raise BadInput("creative.address: expected https://HOST/..., got another value")
     shown = None if content is None else base64.b64decode(content, validate=True)
     number = expect.integer("creative", record["number"])
