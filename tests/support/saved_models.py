@@ -16,6 +16,7 @@ from tacit.train.models.architectures import Mlp
 from tacit.train.models.factorization_machine import FactorizationMachine, LogisticRegression
 from tacit.train.models.model import Architecture
 from tacit.train.models.saving import SavedModel, encoded_sizes
+from tacit.train.statistic.offset import BesideStatistic
 from tacit.train.targets import Head
 
 ARCHITECTURES: tuple[Architecture, ...] = (
@@ -25,6 +26,8 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Mlp(dim=3, public_layers=(), common_layers=(), start=0.5),
     FactorizationMachine(dim=4, start=0.5),
     LogisticRegression(),
+    BesideStatistic(FactorizationMachine(dim=4, start=0.5), rank=3),
+    BesideStatistic(Mlp(dim=3, public_layers=(5,), common_layers=(6,), start=0.5), rank=0),
 )
 
 

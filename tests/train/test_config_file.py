@@ -110,6 +110,23 @@ def test_defaults_are_those_of_the_methods(tmp_path: Path) -> None:
     assert hybrid.privacy.k == "auto"
 
 
+def test_the_hybrid_tells_a_statistic_where_nothing_asks_for_flips(tmp_path: Path) -> None:
+    def tells(**said: Any) -> bool:
+        privacy = parse_config({**HYBRID, **said}, tmp_path / "t.toml").privacy
+        assert privacy.flips_labels != privacy.tells or privacy.k == 0
+        return privacy.tells
+
+    asked = {"mechanism": "statistic"}
+    assert tells()
+    assert tells(statistic={"rank": 2})
+    assert tells(privacy={**HYBRID["privacy"], "k": 0.2}, labels=asked)
+    assert not tells(privacy={**HYBRID["privacy"], "k": 0.2})
+    assert not tells(privacy={**HYBRID["privacy"], "public_tower": "frozen"})
+    assert not tells(labels={"epochs": 2})
+    assert not tells(export={"device": "model.tacit"})  # whose file holds no model beside another
+    assert not tells(privacy={**HYBRID["privacy"], "k": 0})
+
+
 def test_tables_of_others_are_passed_over(tmp_path: Path) -> None:
     said = {**HYBRID, "sweep": {"epsilon": [1, 2]}}
     assert parse_config(said, tmp_path / "t.toml", also=("sweep",)) == parse_config(HYBRID, tmp_path / "t.toml")
@@ -201,7 +218,19 @@ def test_lists_become_layers(tmp_path: Path) -> None:
         (changed(STATISTIC, "statistic.rate", 2), "expected statistic.rate in .0, 1., got 2"),
         (changed(STATISTIC, "checkpoint.every_steps", 2), "checkpoint.every_steps: expected only with"),
         (changed(STATISTIC, "privacy.cap", 2), "privacy.cap: expected only with method label-dp, hybrid"),
-        (changed(HYBRID, "statistic.rank", 2), "statistic.rank: expected only with method statistic"),
+        (changed(PLAIN, "statistic.rank", 2), "statistic.rank: expected only with method hybrid, statistic"),
+        (
+            changed(changed(HYBRID, "privacy.k", 0.5), "statistic.rank", 2),
+            "statistic: expected only where labels are told by one",
+        ),
+        (
+            changed(changed(HYBRID, "privacy.k", 1), "labels.mechanism", "statistic"),
+            "privacy.k: expected a share between 0 and 1 for a statistic, got 1",
+        ),
+        (
+            {**HYBRID, "labels": {"mechanism": "statistic", "epochs": 2}},
+            "labels.epochs: expected only where labels are flipped, got mechanism statistic",
+        ),
         (changed(PLAIN, "ledger.path", "l"), "ledger.path: expected only with method label-dp"),
         (changed(PLAIN, "descent.clip_norm", 1), "descent.clip_norm: expected only with method dp-sgd, hybrid"),
         (changed(PLAIN, "speed.noise", "lazy"), "speed.noise: expected only with method dp-sgd, hybrid"),

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from tacit.data.encoding.vocabulary import VocabularySelection
 from tacit.data.splits import RowSet
 from tacit.entropy import Entropy, Simulation
-from tacit.errors import BadInput, EntropyMisuse
+from tacit.errors import BadInput, EntropyMisuse, SelfCheckFailed
 from tacit.privacy.budget import Budget
-from tacit.privacy.releases import leaves
+from tacit.privacy.releases import GaussianStatistic, SubsampledGaussian, leaves
 from tacit.privacy.units import Cap, Relation, Split, Unit, UnitKind, Window
 from tacit.train.estimator import Estimator
 from tacit.train.examples import Examples, time_windows
@@ -29,7 +29,9 @@ from tacit.train.models.factorization_machine import FmModel, LogisticRegression
 from tacit.train.models.model import Part
 from tacit.train.plan import LabelPhase, Plan, PrivatePhase
 from tacit.train.settings import Learning, PrivateLearning
-from tacit.train.sgd.optimizers import Adam
+from tacit.train.sgd.optimizers import Adam, Sgd
+from tacit.train.statistic.method import NoisyStatistic
+from tacit.train.statistic.offset import FIXED_TABLE, OffsetModel
 from tacit.train.steps import Run, RunProgress
 from tacit.train.targets import Head
 from tests.support.training_examples import FAST, MODEL, ROWS, SECRET, learnable
@@ -196,13 +198,91 @@ def test_auto_spends_on_labels_only_where_they_can_teach() -> None:
     examples = learnable()
     worth = 2 * math.asinh(1 / (2 * math.sqrt(0.05 * 0.95)))  # where flips add a label's own variance
     assert 1 / (4 * math.sinh(worth / 2) ** 2) == pytest.approx(0.05 * 0.95)
-    assert Hybrid(12, "1e-6").share(examples) == pytest.approx(worth / 12)
-    assert Hybrid(9, "1e-6").share(examples) == 0  # it would take more than a third
+    flips = FlipLabels()
+    assert Hybrid(12, "1e-6", mechanism=flips).share(examples) == pytest.approx(worth / 12)
+    assert Hybrid(9, "1e-6", mechanism=flips).share(examples) == 0  # it would take more than a third
     public = PrivateLearning(start_rate=0.5)
-    assert Hybrid(6, "1e-6", learning=public).share(examples) == pytest.approx(2 * math.asinh(1) / 6)
+    asked = Hybrid(6, "1e-6", mechanism=flips, learning=public)
+    assert asked.share(examples) == pytest.approx(2 * math.asinh(1) / 6)
     few = examples.subset(np.arange(50))
-    assert Hybrid(12, "1e-6").share(few) == 0  # too few for two dozen values
-    assert Hybrid(12, "1e-6").share(learnable(2)) == Hybrid(12, "1e-6").share(examples)  # whatever the labels
+    assert Hybrid(12, "1e-6", mechanism=flips).share(few) == 0  # too few for two dozen values
+
+
+def test_auto_tells_a_statistic_where_records_outweigh_its_noise() -> None:
+    examples = learnable()
+    plan = Hybrid(4, "1e-6", learning=FAST).plan(examples)
+    assert plan.statistic is not None
+    told, steps, _ = plan.releases
+    assert isinstance(told, GaussianStatistic)
+    assert isinstance(steps, SubsampledGaussian)
+    alone = DpSgd(4, "1e-6", learning=FAST).plan(examples).phases[0]
+    assert isinstance(alone, PrivatePhase)
+    assert 1 < steps.noise_multiplier / alone.clipping.noise_multiplier < 1.06
+    assert plan.statement is not None
+    assert plan.statement.epsilon <= 4
+    assert plan.statement.relation is Relation.REPLACE_ONE
+    assert plan.charge is not None
+    assert plan.charge.sensitive_features
+    assert Hybrid(4, "1e-6").share(learnable(2)) == Hybrid(4, "1e-6").share(examples)  # whatever the labels
+    assert Hybrid(4, "1e-6").share(examples) == pytest.approx(
+        plan.statistic.plan.statement.epsilon / 4, rel=1e-3
+    )
+    said = {default.key: default for default in plan.defaults}
+    assert said["privacy.k"].value == Hybrid(4, "1e-6").share(examples)
+    for fewer, epsilon in ((examples.subset(np.arange(20)), 4), (examples, Fraction(1, 100))):
+        left_out = Hybrid(epsilon, "1e-6", learning=FAST).plan(fewer)
+        assert left_out.statistic is None
+        assert Hybrid(epsilon, "1e-6").share(fewer) == 0
+        (why,) = [default for default in left_out.defaults if default.key == "privacy.k"]
+        assert "would tell too little" in why.words
+
+
+def test_dp_sgd_learns_what_a_statistic_leaves_over() -> None:
+    """Steps that hardly move anything rank as the statistic does, whose score is added to theirs."""
+    examples = learnable()
+    slow = PrivateLearning(epochs=1, batch=500, rate=1e-9, optimizer=Sgd(), recalibrate=False)
+    method = Hybrid(8, "1e-5", k=0.9, statistic=NoisyStatistic(rank=0), learning=slow)
+    plan = method.plan(examples)
+    estimator = Estimator(MODEL, method, source=Simulation(1), simulated=True).fit(examples, plan)
+    model = estimator.model
+    assert isinstance(model, OffsetModel)
+    assert estimator.score(examples) > 0.55
+    rows = np.arange(50)
+    ids = model.ids(examples, rows, Part.WHOLE)
+    own = model.own.forward({"table": ids["table"]}, Part.WHOLE).scores
+    fixed = model.fixed.forward({"table": ids[FIXED_TABLE]}, Part.WHOLE).scores
+    np.testing.assert_allclose(model.forward(ids, Part.WHOLE).scores, own + fixed, rtol=1e-6)
+    before = model.forward(ids, Part.WHOLE).scores
+    model.rescale(1.7, -0.4)
+    np.testing.assert_allclose(model.forward(ids, Part.WHOLE).scores, 1.7 * before - 0.4, atol=1e-5)
+
+
+def test_a_run_beside_a_statistic_is_held_to_its_plan() -> None:
+    examples = learnable()
+    plan = Hybrid(4, "1e-6", learning=FAST).plan(examples)
+    plain = MODEL.build(examples.sizes, Simulation(1).normal)
+    with pytest.raises(BadInput, match="expected a model beside a statistic"):
+        Run(plan, plain, examples, Simulation(1), simulated=True)
+    beside = plan.trained_shape(MODEL).build(examples.sizes, Simulation(1).normal)
+    alone = DpSgd(4, "1e-6", learning=FAST).plan(examples)
+    with pytest.raises(BadInput, match="expected a model with nothing beside it"):
+        Run(alone, beside, examples, Simulation(1), simulated=True)
+    unpaid = replace(plan, releases=plan.releases[1:])
+    with pytest.raises(SelfCheckFailed, match="a statistic that was paid for"):
+        Run(unpaid, beside, examples, Simulation(1), simulated=True).go()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"k": 1}, "expected k below 1 with a statistic"),
+        ({"frozen": True}, "no frozen public tower with a statistic"),
+        ({"statistic": 3}, "expected statistic to be a NoisyStatistic, got 3"),
+    ],
+)
+def test_statistics_that_cannot_be_told_first_are_refused(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        Hybrid(**{"epsilon": 4, "delta": "1e-6", "k": 0.5, "statistic": NoisyStatistic(), **wrong})
 
 
 def test_a_frozen_public_tower_stays_as_the_first_phase_left_it() -> None:

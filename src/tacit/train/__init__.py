@@ -4,6 +4,7 @@ examples        what a model learns from or predicts for: some rows of an encode
 targets         what a phase learns towards, and the loss
 settings        how a phase learns, and the defaults with their reasons
 methods         READ FIRST: the ways to train, as values; each makes a plan
+label_share     how much of a budget labels get before DP-SGD, from public quantities
 plan            what a training will do and promise, from public quantities alone
 steps           trains as a plan says, step by step: `Run`
 recalibration   predictions corrected after DP-SGD, by one noisy statistic

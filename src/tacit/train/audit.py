@@ -37,8 +37,8 @@ from tacit.privacy.audit.case import (
     gaussian_law,
 )
 from tacit.privacy.randomness import Source
-from tacit.privacy.releases import GaussianStatistic, SubsampledGaussian
-from tacit.privacy.units import Relation
+from tacit.privacy.releases import Composed, GaussianStatistic, SubsampledGaussian
+from tacit.privacy.units import Relation, UnitKind
 from tacit.train.examples import Examples, Sizes
 from tacit.train.models.factorization_machine import LogisticRegression
 from tacit.train.models.model import Part
@@ -53,6 +53,10 @@ from tacit.train.recalibration import (
 from tacit.train.sgd.descent import Clipping, DescentSettings, GradientDescent, NoiseForm
 from tacit.train.sgd.draws import poisson_sample
 from tacit.train.sgd.optimizers import Adam, Sgd
+from tacit.train.statistic.audit import StatisticTrial
+from tacit.train.statistic.model import FactorModel
+from tacit.train.statistic.offset import BesideStatistic, put_beside
+from tacit.train.statistic.release import release_statistic
 from tacit.train.targets import Targets
 
 Moves = NDArray[np.float32]
@@ -64,6 +68,7 @@ gradient norm away."""
 
 STEPS, SAMPLING, NOISE = 3, 0.3, 1.0
 PLAIN, MOMENTUM = Sgd(), Sgd(momentum=0.9)
+CLIP_NORM = 0.05  # beside a statistic: so small that every gradient is clipped, whatever the offset is
 RATE = 1e-6  # so small that the common bias stays where it is, and every gradient is clipped in every step
 
 
@@ -95,6 +100,8 @@ def cases() -> list[AuditCase]:
             DpSgdTrial(NoiseForm.DENSE, optimizer=Adam()),
             DpSgdTrial(NoiseForm.DENSE, optimizer=Adam(), sampling=1.3 * SAMPLING),
         ),
+        # The twin's run goes on from where it was, and tells the statistic once more.
+        _offset_case(f"a statistic, and {STEPS} steps of DP-SGD beside it", OffsetTrial(1), OffsetTrial(2)),
         _recalibration_case("recalibration, a record", RecalibrationTrial(1)),
         # The twin takes a user's records for as many people: none counts less.
         _recalibration_case(
@@ -181,10 +188,10 @@ class DpSgdTrial:
         return AuditDraws(losses > _claim(Fraction(1)), steps[:, :, 1:], others)
 
 
-def log_odds(moved: NDArray[np.float64]) -> NDArray[np.float64]:
+def log_odds(moved: NDArray[np.float64], fields: int = FIELDS) -> NDArray[np.float64]:
     """How much more likely one step's move is with a label of 1 than with 0: it goes up or down by about 1 if
     the world was sampled, and not at all if not."""
-    reach = math.sqrt(FIELDS / (FIELDS + 1))
+    reach = math.sqrt(fields / (fields + 1))
 
     def likelihood(sign: int) -> NDArray[np.float64]:
         sampled, left_out = norm.pdf(moved, sign * reach, NOISE), norm.pdf(moved, 0, NOISE)
@@ -212,6 +219,56 @@ def _case(name: str, honest: DpSgdTrial, twin: DpSgdTrial) -> AuditCase:
         law=gaussian_law(NOISE, _claim),
         twin_draws=twin.draws,
     )
+
+
+@dataclass(frozen=True)
+class OffsetTrial:
+    """The Hybrid beside a statistic: it is told `tellings` times, what is made of it stands beside the model,
+    and DP-SGD's steps follow, whose gradients depend on it. A world is a record with a public value that is
+    its own."""
+
+    tellings: int
+
+    def draws(self, share: Fraction, neighbour: bool, trials: int, source: Source) -> AuditDraws:
+        """The event: all that was told is more likely by the claim's odds with the one label than the other."""
+        fields, label = 1 + FIELDS, 0 if neighbour else 1
+        reads = np.arange(trials * FIELDS, dtype=np.int32).reshape(trials, FIELDS)
+        examples = Examples(
+            public=np.arange(trials, dtype=np.int32)[:, None],
+            sensitive=reads,
+            sizes=Sizes(1, FIELDS, trials, trials * FIELDS),
+            at=RowSet(slice(0, trials)),
+        )
+        plan, labels = (
+            StatisticTrial((0,), UnitKind.IMPRESSION).plan(trials, NOISE * float(share)),
+            [label] * trials,
+        )
+        simulated = not source.fit_for_release
+        told = [release_statistic(plan, labels, source, simulated=simulated) for _ in range(self.tellings)]
+        model = BesideStatistic(LogisticRegression(), 0).build(examples.sizes, source.normal)
+        sums = [each.sums / plan.release.sensitivity for each in told]
+        fitted = np.tanh(sums[-1])[:, None].astype(np.float32)  # of a statistic: any function of it will do
+        put_beside(model, FactorModel((np.arange(trials),), 0.0, fitted, simulated))
+        losses = np.sum([(each - 0.5) / NOISE**2 for each in sums], axis=0)
+        clipping = Clipping(CLIP_NORM, NOISE * float(share))
+        descent = GradientDescent(
+            model, DescentSettings(Part.WHOLE, PLAIN, 1.0, clipping, NoiseForm.DENSE), source
+        )
+        targets, noise = Targets(np.full(trials, label, np.float32)), []
+        own = np.concatenate([np.arange(trials)[:, None], trials + reads], axis=1)
+        (table,) = model.own.tables.values()
+        for _ in range(STEPS):
+            before = table.copy()
+            world = poisson_sample(trials, SAMPLING, source.words)
+            descent.step(examples, targets, world, RATE)
+            descent.settle()
+            moved = ((table - before) / np.float32(RATE * CLIP_NORM))[:, 0][own]  # (trials, fields)
+            along = moved.astype(np.float64).sum(axis=1) / math.sqrt(fields)
+            losses += log_odds(along, fields)
+            noise.append(moved)
+        across = np.stack(noise) @ helmert(fields).T  # all directions but the gradient's
+        hits = losses > _offset_claim(Fraction(1))
+        return AuditDraws(hits, across.ravel(), tuple(each - label for each in sums))
 
 
 @dataclass(frozen=True)
@@ -257,6 +314,21 @@ class RecalibrationTrial:
 
 def _nothing(*_: object, **__: object) -> NoReturn:
     raise AssertionError("logistic regression draws nothing")
+
+
+@cache
+def _offset_claim(share: Fraction) -> float:
+    noise = NOISE * float(share)
+    parts = (GaussianStatistic(noise, 1.0, Relation.REPLACE_ONE), SubsampledGaussian(noise, SAMPLING, STEPS))
+    return claimed_epsilon(Composed(parts), Relation.REPLACE_ONE, DELTA)
+
+
+def _offset_case(name: str, honest: OffsetTrial, twin: OffsetTrial) -> AuditCase:
+    law = gaussian_law(NOISE, _offset_claim)
+    claim, draws = _offset_claim(Fraction(1)), honest.draws
+    return empirical_case(
+        name, Relation.REPLACE_ONE, claim, delta=DELTA, draws=draws, law=law, twin_draws=twin.draws
+    )
 
 
 @cache

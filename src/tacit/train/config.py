@@ -58,7 +58,7 @@ KEYS: dict[str, dict[str, frozenset[str]]] = {
         **dict.fromkeys(("clip_norm", "start_rate", "recalibrate"), DP_SGD_METHODS),
     },
     "speed": {"microbatch": STEP_METHODS, "noise": DP_SGD_METHODS},
-    "statistic": dict.fromkeys(("rank", "clip_norm", "most_pairs", "rate"), STATISTIC_METHODS),
+    "statistic": dict.fromkeys(("rank", "clip_norm", "most_pairs", "rate"), STATISTIC_METHODS | {"hybrid"}),
     "run": {"simulated": ALL_METHODS, "tensorboard": STEP_METHODS, "mlflow": STEP_METHODS},
     "ledger": {
         **dict.fromkeys(("path", "witness", "scope", "relation"), PRIVATE_METHODS),
@@ -94,10 +94,11 @@ class PrivacySettings:
     delta: expect.Number | None = None
     k: float | Literal["auto"] = "auto"
     frozen: bool = False
+    tells: bool = False  # the Hybrid tells a statistic of labels, and flips none
 
     @property
     def flips_labels(self) -> bool:
-        return self.method in ("label-dp", "hybrid") and self.k != 0
+        return self.method == "label-dp" or (self.method == "hybrid" and self.k != 0 and not self.tells)
 
     @property
     def is_private(self) -> bool:

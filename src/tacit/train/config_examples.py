@@ -129,7 +129,6 @@ EXAMPLES = {
   path = "tacit-ledger.sqlite"
   scope = "clicks"
   key = "clicks/model-1"
-  secret = "flips.secret"
 """,
     "plain": f"""{_TOP}
 [privacy]
@@ -184,6 +183,13 @@ unit = "impression"          # with user, user-publisher or user-advertiser, the
 # cap = 4                    # rows of a unit whose labels are learned from; cap_choice = "first", or random
 # split = "epsilon/K_i"      # or epsilon/K: by the unit's own count, or by the cap
 {_UNIT}k = "auto"                   # the share of epsilon for labels, or a number from 0 to 1
+                             # "auto" tells a statistic of labels first, where there are enough of them
 public_tower = "fine-tuned"  # or frozen in the second phase
+
+# [statistic]                # how that statistic is made; with a number for k: labels.mechanism = "statistic"
+# rank = 4                   # factors of each value; 0 for a linear model
+# clip_norm = 1.0            # a unit whose rows weigh more is weighed down to it
+# rate = 0.05                # a public guess of how many labels are 1
+# most_pairs = 64            # pairs of fields that are considered, and so memory; those of fewest cells
 {_LABELS}{_DESCENT}{_LEDGER}{_KEY}{_SECRET}{_SPEED}{_NOISE}{_END}""",
 }

@@ -18,7 +18,7 @@ epsilon out of bounds, or settings that the chosen mechanism does not read.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
@@ -42,7 +42,7 @@ from tacit.train.config import (
     keys_for,
     refuse_ignored,
 )
-from tacit.train.labels.config import read_reporting
+from tacit.train.labels.config import STATISTIC, read_reporting
 from tacit.train.models.architectures import ARCHITECTURES, expect_method, make_architecture
 from tacit.train.models.model import Architecture
 from tacit.train.settings import Learning, PrivateLearning, Speed
@@ -51,6 +51,7 @@ from tacit.train.sgd.descent import NoiseForm
 from tacit.train.sgd.optimizers import Decay, Optimizer
 from tacit.train.statistic.method import NoisyStatistic
 from tacit.train.statistic.model import FieldFactors
+from tacit.train.statistic.offset import BesideStatistic
 from tacit.train.statistic.release import StatisticPrior
 
 TABLES = ("model", *KEYS)
@@ -99,6 +100,15 @@ def parse_config(record: Mapping[str, Any], place: Path, *, also: Collection[str
         refuse_ignored(name, _table(ours, name), method)
     run = read_run(table("run"))
     privacy = read_privacy(table("privacy"), method)
+    if method == "hybrid":
+        device = "device" in _table(ours, "export")
+        tells = _tells_statistic(privacy, _table(ours, "labels"), device=device)
+        privacy = replace(privacy, tells=tells)
+        if not privacy.tells and ours.get("statistic"):
+            raise BadInput(
+                'statistic: expected only where labels are told by one, by labels.mechanism = "statistic" or '
+                'k = "auto" alone, got flipped labels'
+            )
     descent = table("descent")
     if method in DP_SGD_METHODS and privacy.k not in (0, "auto") and "start_rate" in descent:
         raise BadInput("descent.start_rate: expected none where noisy labels give the start, got one")
@@ -146,8 +156,8 @@ def _path(top: ConfigTable, key: str, what: str) -> str:
 
 
 def read_model(record: Mapping[str, Any]) -> Architecture:
-    # `FieldFactors` is no choice, but the result of method statistic.
-    names = tuple(kind.name for kind in ARCHITECTURES if kind is not FieldFactors)
+    # These two are no choice, but the results of method statistic and of the Hybrid beside one.
+    names = tuple(kind.name for kind in ARCHITECTURES if kind not in (FieldFactors, BesideStatistic))
     every = {each.name for kind in ARCHITECTURES for each in fields(kind)}
     name = ConfigTable(record, "model", ("name", *sorted(every))).one_of("name", names)
     kind = next(kind for kind in ARCHITECTURES if kind.name == name)
@@ -183,6 +193,21 @@ def read_privacy(table: ConfigTable, method: str) -> PrivacySettings:
     return PrivacySettings(method, unit, cap, epsilon, delta, k, frozen)
 
 
+def _tells_statistic(privacy: PrivacySettings, labels: Mapping[str, Any], *, device: bool) -> bool:
+    """Whether the Hybrid tells a statistic of labels: where that is said, or where nothing is said of labels
+    and nothing asks for flips. A device's file holds no model with another one beside it."""
+    if labels.get("mechanism") != STATISTIC:
+        return privacy.k == "auto" and not privacy.frozen and not device and not labels
+    for key in labels:
+        if key != "mechanism":
+            raise BadInput(f"labels.{key}: expected only where labels are flipped, got mechanism {STATISTIC}")
+    if privacy.k in (0, 1):
+        raise BadInput(f"privacy.k: expected a share between 0 and 1 for a statistic, got {privacy.k:g}")
+    if privacy.frozen:
+        raise BadInput("privacy.public_tower: expected fine-tuned beside a statistic, got frozen")
+    return True
+
+
 def check_epsilon(name: str, said: expect.Number) -> Fraction:
     """An epsilon that means something, whoever asks for it."""
     epsilon = expect.positive(name, said)
@@ -198,7 +223,7 @@ def read_labels(table: ConfigTable, privacy: PrivacySettings) -> LabelSettings:
     table.check_types(TYPES)
     version, learning = table.whole("version", 0), _learning(table)
     each = None if privacy.epsilon is None else expect.exact("", privacy.epsilon) / privacy.cap.impressions
-    how = read_reporting(table, each, label_dp=privacy.method == "label-dp")
+    how = read_reporting(table, each, label_dp=privacy.method == "label-dp", tells=privacy.tells)
     as_of = None if "as_of" not in table else expect.integer("labels.as_of", table.needed("as_of", ""))
     return LabelSettings(how.mechanism, how.spelled, learning, version, how.windows, as_of, how.words)
 

@@ -75,7 +75,7 @@ class Estimator:
         self, examples: Examples, plan: Plan | None = None, watch: Callable[[RunProgress], None] | None = None
     ) -> Estimator:
         chosen = plan or self.plan(examples)
-        model = self.architecture.build(examples.sizes, self.source.normal)
+        model = chosen.trained_shape(self.architecture).build(examples.sizes, self.source.normal)
         run = Run(chosen, model, examples, self.source, self.secret, speed=self.speed, simulated=self.simulated)
         self._model, self._plan = run.go(watch), chosen
         self.calibration = run.calibrated

@@ -3,7 +3,6 @@ for given examples."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
@@ -19,6 +18,7 @@ from tacit.privacy.releases import Composed, Release, SubsampledGaussian
 from tacit.privacy.statement import PrivacyStatement
 from tacit.privacy.units import Cap, CapChoice, Relation, Unit, UnitKind
 from tacit.train.examples import Examples, group_by_unit
+from tacit.train.label_share import flips_share, plan_offset, statistic_share
 from tacit.train.labels.mechanism import BINARY, LabelMechanism
 from tacit.train.labels.noisy_targets import NoisyLabelling
 from tacit.train.labels.randomizers import FlipLabels
@@ -37,17 +37,11 @@ from tacit.train.settings import (
 )
 from tacit.train.sgd.descent import Clipping
 from tacit.train.statistic.method import NoisyStatistic, PlannedStatistic
+from tacit.train.statistic.release import StatisticPrior
 from tacit.train.targets import Head
 
 IMPRESSION, ONE, LABEL = Unit(UnitKind.IMPRESSION), Cap(1), FlipKey("label", 0)
 READS_ALL = "sensitive features, which this model reads: its weights may tell what they are"
-ENOUGH = 3.0
-"""True labels' worth that each public value needs before noisy labels are worth a share of the budget."""
-PARTS = 3
-"""Noisy labels are worth a share of epsilon if they leave DP-SGD two thirds of it."""
-CAUTIOUS_RATE = 0.05
-"""Of positives, where no public rate is given. To look at the labels would be a release; a rate that is too low
-asks for more epsilon, and so leaves noisy labels out sooner."""
 
 
 class TrainingMethod(Protocol):
@@ -175,6 +169,10 @@ class Hybrid:
     Labels get a share `k` of epsilon: 0 is DP-SGD alone, 1 is label DP alone, "auto" chooses from public
     quantities. With `frozen`, the second phase leaves the public tower as the first has made it.
 
+    With a `statistic`, labels are not flipped: one noisy statistic of them is told first, and the logit of what
+    is fitted to it is added to that of the model that DP-SGD trains (`BesideStatistic`). "auto" does so where
+    no `mechanism` is named and nothing is frozen.
+
     Guarantee:  (epsilon, delta)-DP for everything that both phases and the recalibration let out, composed
                 jointly.
     Neighbours: the private part (sensitive features and label) of one `unit` replaced; public features, unit
@@ -189,31 +187,39 @@ class Hybrid:
     unit: Unit = IMPRESSION
     frozen: bool = False
     cap: Cap = ONE
-    mechanism: LabelMechanism = field(default_factory=FlipLabels)
+    mechanism: LabelMechanism | None = None
     label_learning: Learning = field(default_factory=Learning)
     learning: PrivateLearning = field(default_factory=PrivateLearning)
     key: FlipKey = LABEL
     now: int | None = None
+    statistic: NoisyStatistic | None = None
 
     def __post_init__(self) -> None:
         if self.k != "auto":
             expect.probability("k", self.k, zero=True, one=True)
         kinds = {"cap": Cap, "label_learning": Learning, "learning": PrivateLearning, "key": FlipKey}
         _check(self, unit=Unit, frozen=bool, **kinds)
+        if self.statistic is None:
+            return
+        if not isinstance(self.statistic, NoisyStatistic):
+            raise BadInput(f"expected statistic to be a NoisyStatistic, got {self.statistic!r}")
+        if self.k == 1:
+            raise BadInput("expected k below 1 with a statistic, got 1: StatisticMethod is label DP by it")
+        if self.frozen:
+            raise BadInput("expected no frozen public tower with a statistic, which trains none, got one")
 
     def plan(
         self, examples: Examples, *, secret: bytes | None = None, memory: CalibrationMemory | None = None
     ) -> Plan:
         epsilon, delta = expect.exact("epsilon", self.epsilon), expect.exact("delta", self.delta)
-        share, chosen = self._share(examples)
-        if share < 1 and self.mechanism.classes.head is not Head.LOGISTIC:
+        flips = self.mechanism or FlipLabels()
+        share, chosen = (0.0, ()) if self._tells is not None else self._share(examples)
+        if share < 1 and flips.classes.head is not Head.LOGISTIC:
             raise BadInput(
                 "expected labels of 0 or 1 for DP-SGD, got a mechanism of bins: it fits label DP alone"
             )
         if share == 1:
-            labels = LabelDp(
-                epsilon, self.unit, self.cap, self.mechanism, self.label_learning, self.key, self.now
-            )
+            labels = LabelDp(epsilon, self.unit, self.cap, flips, self.label_learning, self.key, self.now)
             return labels.plan(examples, secret=secret)
         _expect_rows(examples)
         phases: list[Phase] = []
@@ -226,6 +232,15 @@ class Hybrid:
             chosen += said
         groups = group_by_unit(examples, self.unit, self.now)
         records = len(examples) if groups is None else int(groups.max()) + 1
+        offset, tells = None, self._tells
+        if tells is not None:
+            told_noise, _, said = statistic_share(examples, records, epsilon=epsilon, delta=delta, k=self.k)
+            chosen += said
+            if told_noise is not None:
+                offset = plan_offset(
+                    tells, examples, self.unit, epsilon=epsilon, delta=delta, noise=told_noise, now=self.now
+                )
+                beside.append(offset.plan.release)
         course, clip_norm, said = private_course(self.learning, records, float(epsilon), examples.sizes)
         sampling = min(1.0, course.batch / records)
         steps = max(1, round(course.epochs / sampling))
@@ -270,36 +285,30 @@ class Hybrid:
             whole_units=True,
         )
         charge = _charge(statement, releases, before, delta, memory)
-        return Plan(tuple(phases), releases, statement, charge, examples, recalibration, chosen + said)
+        return Plan(tuple(phases), releases, statement, charge, examples, recalibration, chosen + said, offset)
+
+    @property
+    def _tells(self) -> NoisyStatistic | None:
+        """The statistic that labels are told by, unless they are flipped."""
+        if self.statistic is not None or self.k != "auto" or self.mechanism is not None or self.frozen:
+            return self.statistic
+        rate = self.learning.start_rate
+        return NoisyStatistic() if rate is None else NoisyStatistic(prior=StatisticPrior(rate=rate))
 
     def share(self, examples: Examples) -> float:
-        """`k`, chosen from public quantities where it was left to us."""
-        return self._share(examples)[0]
+        """`k`, chosen from public quantities where it was left to us; a statistic's is what it takes alone."""
+        if self._tells is None:
+            return self._share(examples)[0]
+        groups = group_by_unit(examples, self.unit, self.now)
+        records = len(examples) if groups is None else int(groups.max()) + 1
+        epsilon, delta = expect.exact("epsilon", self.epsilon), expect.exact("delta", self.delta)
+        return statistic_share(examples, records, epsilon=epsilon, delta=delta, k=self.k)[1]
 
     def _share(self, examples: Examples) -> tuple[float, Defaults]:
-        """With the reason.
-
-        A label flipped at epsilon e has noise of variance 1 / (4 sinh(e / 2)^2), which is that of the label
-        itself, rate (1 - rate), at e = 2 asinh(1 / (2 sqrt(rate (1 - rate)))): less epsilon tells little, and
-        more is better spent on DP-SGD. Where it would take more than a third of all, labels get nothing.
-        """
+        """With the reason."""
         if self.k != "auto":
             return float(expect.exact("k", self.k)), ()
-        epsilon = float(expect.exact("epsilon", self.epsilon))
-        rate = self.learning.start_rate or CAUTIOUS_RATE
-        candidate = 2 * math.asinh(1 / (2 * math.sqrt(rate * (1 - rate))))
-        # n labels flipped at epsilon tell about as much on a mean as n tanh^2(epsilon / 2) true ones.
-        worth = len(examples) * math.tanh(candidate / 2) ** 2
-        if epsilon < PARTS * candidate:
-            why = f"labels of which {rate:.3g} are 1 take ε = {candidate:.2f}, more than a third of {epsilon:g}"
-            return 0.0, (Default("privacy.k", 0.0, why),)
-        if worth < ENOUGH * examples.public_values:
-            why = f"{len(examples):,} labels are too few for {examples.public_values:,} public values"
-            return 0.0, (Default("privacy.k", 0.0, why),)
-        why = (
-            f"at ε = {candidate:.2f} a flip adds as much noise as there is in a label of which {rate:.3g} are 1"
-        )
-        return candidate / epsilon, (Default("privacy.k", candidate / epsilon, why),)
+        return flips_share(float(expect.exact("epsilon", self.epsilon)), examples, self.learning.start_rate)
 
 
 @dataclass(frozen=True)
@@ -348,7 +357,7 @@ def _check(method: Plain | LabelDp | DpSgd | Hybrid | StatisticMethod, **kinds: 
             raise BadInput(f"expected {name} to be a {kind.__name__}, got {getattr(method, name)!r}")
     if isinstance(method, Plain | LabelDp):
         object.__setattr__(method, "part", Part.named("part", method.part))
-    if isinstance(method, LabelDp | Hybrid) and not hasattr(method.mechanism, "targets"):
+    if isinstance(method, LabelDp | Hybrid) and not hasattr(method.mechanism or FlipLabels(), "targets"):
         raise BadInput(
             f"expected mechanism to make noisy labels, such as FlipLabels(), got {method.mechanism!r}"
         )
@@ -363,7 +372,7 @@ def _labelling(
     if method.cap.choice is CapChoice.RANDOM and secret is None:
         raise BadInput("expected the secret for a random cap, which is drawn once and for all, got none")
     return NoisyLabelling.of(
-        examples, method.mechanism, method.unit, method.cap, epsilon,
+        examples, method.mechanism or FlipLabels(), method.unit, method.cap, epsilon,
         key=method.key, secret=secret or b"", now=method.now,
     )  # fmt: skip
 

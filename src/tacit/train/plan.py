@@ -22,6 +22,7 @@ from tacit.train.recalibration import Recalibration
 from tacit.train.settings import Course, Default
 from tacit.train.sgd.descent import Clipping
 from tacit.train.sgd.optimizers import Schedule
+from tacit.train.statistic.offset import BesideStatistic
 from tacit.train.targets import Head
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ class Plan:
 
     `charge` is what the ledger is asked for; the statement also counts what was released before and is used
     here, such as a vocabulary. A plan is for its own `examples` and no others: the shares of epsilon and the
-    groups are theirs. After the last phase comes `recalibration`, if there is one. One noisy statistic has no
-    phases: its model is fitted.
+    groups are theirs. After the last phase comes `recalibration`, if there is one. A `statistic` comes first:
+    what is fitted to it is the model, or where there are phases what they train beside.
     """
 
     phases: tuple[Phase, ...]
@@ -110,6 +111,17 @@ class Plan:
             rows.append([*row, *noise] if private else row)
         promised = "Nothing is promised." if self.statement is None else f"{self.statement.headline}."
         return html_table(f"Plan for {len(self.examples):,} examples", head, rows, note=promised)
+
+    @property
+    def only_fits(self) -> bool:
+        """Whether the model is what is fitted to a statistic, and nothing is trained in steps."""
+        return self.statistic is not None and not self.phases
+
+    def trained_shape(self, shape: Architecture) -> Architecture:
+        """What is trained where a model of this shape is asked for."""
+        if self.statistic is None or self.only_fits:
+            return shape
+        return BesideStatistic(shape, self.statistic.plan.rank)
 
     def check(self, shape: Architecture) -> None:
         """Refuse a model that these phases cannot train, or that reads what the examples do not have."""

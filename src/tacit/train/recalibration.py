@@ -108,7 +108,7 @@ def plan_statistic(epsilon: float, delta: float, records: int, rate: float | Non
 
     The guarantee does not hang on this choice: the accountant composes what is chosen here with the steps.
     """
-    distance = _distance(epsilon, delta)
+    distance = allowed_distance(epsilon, delta)
     least = SENSITIVITY / (distance * math.sqrt(SHARE))
     return GaussianStatistic(
         max(least, ENOUGH * records * (rate or USUAL_RATE)), SENSITIVITY, Relation.REPLACE_ONE
@@ -227,9 +227,9 @@ def _down(values: Floats) -> Floats:
     return rounded
 
 
-def _distance(epsilon: float, delta: float) -> float:
+def allowed_distance(epsilon: float, delta: float) -> float:
     """How far apart the means of two unit Gaussians may be under this budget: Balle, Wang 2018 (arXiv
-    1805.06530), theorem 8. It only sizes the statistic."""
+    1805.06530), theorem 8. It only sizes statistics, which an accountant composes then."""
 
     def excess(log_distance: float) -> float:
         at = math.exp(log_distance)

@@ -7,11 +7,14 @@ handful of table rows. Everything else goes the way of batches.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit import expect
+from tacit.arrays import Floats32
 from tacit.data.frames import encode_rows, is_missing, read_frame, typed_rows
 from tacit.data.splits import RowSet
 from tacit.errors import BadInput
@@ -21,6 +24,7 @@ from tacit.train.models.factorization_machine import FmModel
 from tacit.train.models.model import Part
 from tacit.train.models.saving import SavedModel
 from tacit.train.statistic.model import FieldFmModel
+from tacit.train.statistic.offset import OffsetModel, own_model
 
 MOST_REMEMBERED = 2**16  # values of a column; then they are looked up anew
 
@@ -33,14 +37,16 @@ class RowScorer:
         self._saved, self._model, self._encoder, self._head = saved, model, encoder, saved.head
         self._columns = read_columns(saved)
         self._ids: list[dict[Any, int]] = [{} for _ in self._columns]
-        self._table, self._bias = None, 0.0
-        if isinstance(model, FmModel):
-            self._table, self._bias = model.table, float(model.bias[0])
-            self._starts = first_rows(model, self._columns)
+        machines = [own_model(model), *([model.fixed] if isinstance(model, OffsetModel) else [])]
+        self._machines: list[_Machine] = []
+        if all(isinstance(each, FmModel) for each in machines):
+            self._machines = [
+                _Machine.of(each, self._columns) for each in machines if isinstance(each, FmModel)
+            ]
 
     def score(self, row: Mapping[str, Any]) -> float:
         """The expected label: a probability, a count or a value, by the head."""
-        if self._table is None:
+        if not self._machines:
             return self._score_slowly(row)
         ids = np.empty(len(self._columns), np.intp)
         for place, column in enumerate(self._columns):
@@ -53,10 +59,7 @@ class RowScorer:
                 ids[place] = self._ids[place][value]
             except (KeyError, TypeError):
                 ids[place] = self._look_up(place, column, value)
-        rows = self._table[ids]
-        total = rows[:, 1:].sum(axis=0)
-        pairs = float(total @ total) - float(np.vdot(rows[:, 1:], rows[:, 1:]))
-        score = np.float32(self._bias + float(rows[:, 0].sum()) + pairs / 2)
+        score = np.float32(sum(machine.score(ids) for machine in self._machines))
         return float(self._head.mean(np.array([score], np.float32))[0])
 
     def _score_slowly(self, row: Mapping[str, Any]) -> float:
@@ -69,13 +72,33 @@ class RowScorer:
     def _look_up(self, place: int, column: Column, value: Any) -> int:
         table = read_frame({column.source: [value]})
         batch = next(typed_rows([column], table))
-        found = int(self._encoder.encode_column(column, batch.column(0))[0]) + self._starts[place]
+        found = int(self._encoder.encode_column(column, batch.column(0))[0])
         known = self._ids[place]
         if not is_missing(value) and isinstance(value, str | int | float | bytes):  # a NaN is not found again
             if len(known) >= MOST_REMEMBERED:
                 known.clear()
             known[value] = found
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Machine:
+    """A factorization machine over the first of a row's ids: all of them, or the public ones."""
+
+    table: Floats32
+    starts: NDArray[np.intp]
+    bias: float
+
+    @classmethod
+    def of(cls, model: FmModel, columns: list[Column]) -> _Machine:
+        read = columns[: model.sizes.public_fields] if isinstance(model, FieldFmModel) else columns
+        return cls(model.table, np.array(first_rows(model, read), np.intp), float(model.bias[0]))
+
+    def score(self, ids: NDArray[np.intp]) -> float:
+        rows = self.table[ids[: len(self.starts)] + self.starts]
+        total = rows[:, 1:].sum(axis=0)
+        pairs = float(total @ total) - float(np.vdot(rows[:, 1:], rows[:, 1:]))
+        return self.bias + float(rows[:, 0].sum()) + pairs / 2
 
 
 def read_columns(saved: SavedModel) -> list[Column]:

@@ -14,17 +14,18 @@ from tacit import expect
 from tacit.arrays import Floats32
 from tacit.errors import BadInput, EntropyMisuse, SelfCheckFailed
 from tacit.privacy.randomness import Source
-from tacit.privacy.releases import SubsampledGaussian, leaves
+from tacit.privacy.releases import GaussianStatistic, SubsampledGaussian, leaves
 from tacit.train.examples import Examples, Places
 from tacit.train.labels.noisy_targets import LEAST_RATE, base_rate
 from tacit.train.models.model import Model
 from tacit.train.plan import LabelPhase, Phase, Plan, PrivatePhase
-from tacit.train.recalibration import CalibrationResult, Recalibration, recalibrate
+from tacit.train.recalibration import CalibrationResult, recalibrate
 from tacit.train.settings import FEWEST_EPOCHS, PATIENCE, Speed
 from tacit.train.sgd.descent import DescentSettings, GradientDescent
 from tacit.train.sgd.draws import poisson_sample, shuffled_epochs
 from tacit.train.sgd.monitor import ReleaseMonitor, SamplingMonitor
 from tacit.train.sgd.self_checks import FALSE_ALARM
+from tacit.train.statistic.offset import OffsetModel, own_model, set_aside
 from tacit.train.targets import Head, Targets
 
 Losses = NDArray[np.float64]
@@ -95,13 +96,16 @@ class Run:
                 "expected the cryptographic stream for a training that may leave, got a simulation; "
                 "say simulated=True for a study"
             )
-        if plan.statistic is not None:
+        if plan.only_fits:
             raise BadInput("expected a plan of steps, got one noisy statistic: run_training fits a model to it")
         if plan.needs_secret and secret is None:
             raise BadInput("expected a secret of 32 bytes to key the flips of labels, got none")
         if plan.examples is not examples:
             raise BadInput("expected the examples that the plan was made for, got others: units may differ")
-        plan.check(model.architecture)
+        plan.check(own_model(model).architecture)
+        if (plan.statistic is not None) != isinstance(model, OffsetModel):
+            beside = "beside a statistic" if plan.statistic is not None else "with nothing beside it"
+            raise BadInput(f"expected a model {beside}, as Plan.trained_shape says, got {model.architecture}")
         if model.sizes != examples.sizes:
             raise BadInput(f"expected examples of the model's sizes {model.sizes}, got {examples.sizes}")
         self.plan, self.model, self.examples, self.source = plan, model, examples, source
@@ -122,9 +126,13 @@ class Run:
         """
         mark, descent = Mark(0, 0), None
         if self.plan.recalibration is not None:
-            self._expect_paid(self.plan.recalibration)
+            self._expect_paid(self.plan.recalibration.release, "a recalibration")
+        if self.plan.statistic is not None:
+            self._expect_paid(self.plan.statistic.plan.release, "a statistic")
         if keeper is not None:
             mark, descent = keeper.restore(self.model, self._descent)
+        if self.plan.statistic is not None and descent is None:
+            set_aside(self.plan.statistic, self.model, self.examples, self.source, alpha=self._alarm)
         for index, phase in enumerate(self.plan.phases[mark.phase :], start=mark.phase):
             done = mark.step if index == mark.phase else 0
             descent = self._descent(index) if descent is None else descent
@@ -231,20 +239,18 @@ class Run:
         assert clip_norm is not None, "chosen when the plan was made"
         return ReleaseMonitor(paid.noise_multiplier, clip_norm, expected, alpha=self._alarm)
 
-    def _expect_paid(self, recalibration: Recalibration) -> None:
-        """Stop unless the statistic is one of the releases that were paid for."""
-        parts = [leaf.release for release in self.plan.releases for leaf in leaves(release)]
-        if recalibration.release not in parts:
-            raise SelfCheckFailed(
-                "plan: expected a recalibration that was paid for, got another; nothing was trained"
-            )
+    def _expect_paid(self, release: GaussianStatistic, what: str) -> None:
+        """Stop unless this is one of the releases that were paid for."""
+        if release not in [leaf.release for each in self.plan.releases for leaf in leaves(each)]:
+            raise SelfCheckFailed(f"plan: expected {what} that was paid for, got another; nothing was trained")
 
     @property
     def _alarm(self) -> float:
         """The chance of a false alarm, in equal parts: each private phase's noise and samples, and the
-        recalibration."""
+        statistics before and after them."""
         private = sum(isinstance(phase, PrivatePhase) for phase in self.plan.phases)
-        return FALSE_ALARM / (2 * private + (self.plan.recalibration is not None))
+        told = (self.plan.recalibration is not None) + (self.plan.statistic is not None)
+        return FALSE_ALARM / (2 * private + told)
 
     def _targets(self, phase: Phase) -> Targets:
         if isinstance(phase, LabelPhase) and phase.labelling is not None:
@@ -260,7 +266,7 @@ class Run:
             if targets.head is Head.POISSON:
                 rate = max(rate, LEAST_RATE)
             self.model.start_at(targets.head.score(rate))
-        elif phase.learning.start_rate is not None:
+        elif phase.learning.start_rate is not None and self.plan.statistic is None:
             self.model.start_at(targets.head.score(phase.learning.start_rate))
 
     def _batches(

@@ -32,6 +32,10 @@ from tacit.train.plan import Plan
 from tacit.train.settings import Learning, PrivateLearning
 from tacit.train.sgd.descent import GradientDescent
 from tacit.train.sgd.optimizers import Adam, Optimizer, Sgd
+from tacit.train.statistic import release
+from tacit.train.statistic.method import NoisyStatistic
+from tacit.train.statistic.model import FieldFactors
+from tacit.train.statistic.offset import FIXED_TABLE
 from tacit.train.steps import Mark, Run, RunProgress
 from tests.support.training_examples import small_examples
 
@@ -147,6 +151,38 @@ def test_a_run_goes_on_with_all_that_it_had(
         assert np.isfinite(next(iter(model.tables.values()))).all()
     done = sum(phase.schedule.steps for phase in plan.phases[: at.phase]) + at.step
     assert len(steps) == plan.steps - done
+
+
+def test_a_run_beside_a_statistic_that_goes_on_tells_it_no_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = small_examples()
+    learning = PrivateLearning(epochs=2, batch=8, rate=0.1, optimizer=Sgd(0.9), recalibrate=False)
+    method = Hybrid(4, "1e-5", k=0.5, statistic=NoisyStatistic(rank=0), learning=learning)
+    plan, told = method.plan(examples, memory=MEMORY), []
+    honest = release.release_statistic
+
+    def noted(*given: Any, **named: Any) -> Any:
+        told.append(honest(*given, **named))
+        return told[-1]
+
+    def beside(seed: str) -> Run:
+        model = plan.trained_shape(FactorizationMachine(4)).build(examples.sizes, Simulation("start").normal)
+        return Run(plan, model, examples, Simulation(seed), simulated=True)
+
+    monkeypatch.setattr(release, "release_statistic", noted)
+    with claimed(tmp_path / "model", resume=False) as checkpoints, pytest.raises(KeyboardInterrupt):
+        beside("first").go(keeper=Snapshots(checkpoints, Mark(0, 3)))
+    assert len(told) == 1
+    with claimed(tmp_path / "model", resume=True) as again:
+        model = beside("second").go(keeper=again)
+    assert len(told) == 1
+    fitted = NoisyStatistic(rank=0).fit(told[0], examples.public_ids, Simulation(1))
+    fixed = FieldFactors(0).filled(examples.sizes, fitted)
+    np.testing.assert_array_equal(model.tables[FIXED_TABLE], fixed.table)
+    with claimed(tmp_path / "other", resume=False) as fresh:  # nothing was kept: it is told, by this run
+        beside("third").go(keeper=fresh)
+    assert len(told) == 2
 
 
 @pytest.mark.parametrize("at", [Mark(0, 7), Mark(1, 3), Mark(1, 9)])

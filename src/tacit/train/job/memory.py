@@ -17,12 +17,15 @@ from tacit.train.settings import Speed
 from tacit.train.sgd.descent import most_at_once
 from tacit.train.sgd.draws import BLOCK
 from tacit.train.sgd.optimizers import MOMENTS, Sgd
+from tacit.train.statistic.offset import own_model
 from tacit.train.statistic.release import StatisticPlan
 
 WORD, FLOAT, ID = 8, 4, 4
 PER_EXAMPLE = 12 * FLOAT  # scores, residuals, norms, weights and what they are made of
 ACTIVATIONS = 2.5  # each layer's output, its gradient, and that of one layer or two scaled (2 to 2.4 measured)
-STATISTIC_COPIES = 3  # of the rows' cells and values, at the largest: as read, sparse, and turned
+STATISTIC_ROW = 6 * WORD  # of every row: its order, hash, kind and weight
+KEPT_ROW = 14 * WORD  # of every kind of row: logits, targets, what they are made of, and their sums
+CORRECTIONS = 10  # that a fit keeps, and a step and a gradient for each
 GROUPED_ROWS, GROUPED_LAYERS = 4, 2  # copies of what a unit's rows and layers add up, in double precision
 PER_PLACE = 14 * WORD  # which rows a unit reads where, and a hash table to find them
 
@@ -48,25 +51,29 @@ class MemoryEstimate:
 
 def estimate_memory(shape: Architecture, examples: Examples, plan: Plan, speed: Speed) -> MemoryEstimate:
     """What training takes at its largest: phases come one after the other, so the largest of them counts."""
-    if plan.statistic is not None:
-        return _statistic_memory(examples, plan.statistic.plan)
-    model = shape.build(examples.sizes, _no_memory)
+    fitting = None if plan.statistic is None else _statistic_memory(examples, plan.statistic.plan)
+    if fitting is not None and plan.only_fits:
+        return fitting
+    model = plan.trained_shape(shape).build(examples.sizes, _no_memory)
     weights = sum(array.size * FLOAT for array in (*model.tables.values(), *model.dense.values()))
     by_phase = [_phase(model, examples, phase, speed) for phase in plan.phases]
+    if fitting is not None:
+        by_phase.append({name: size for name, size in fitting.as_json().items() if name in by_phase[0]})
     largest = max(by_phase, key=lambda parts: sum(parts.values()))
     return MemoryEstimate(weights=weights, **largest)
 
 
 def _statistic_memory(examples: Examples, plan: StatisticPlan) -> MemoryEstimate:
-    sizes, rows = examples.sizes, len(examples)
+    sizes, rows, kept = examples.sizes, len(examples), plan.cells.kept
     weights = sizes.public_fields * sizes.public_rows * (1 + plan.rank) * FLOAT
-    each = len(plan.shares) * WORD + sizes.public_fields * (ID + FLOAT) + (1 + plan.rank) * FLOAT
+    each = (len(plan.shares) + 2 * sizes.public_fields + plan.rank) * ID + KEPT_ROW
+    values = sum(map(len, plan.tables.values))
     return MemoryEstimate(
         weights=weights,
         accumulators=0,
-        moments=0,
-        bookkeeping=0,
-        batch=rows * each * STATISTIC_COPIES,
+        moments=2 * CORRECTIONS * values * (1 + plan.rank) * WORD,
+        bookkeeping=STATISTIC_ROW * rows,
+        batch=kept * each,
         labels=rows * WORD,
     )
 
@@ -111,26 +118,26 @@ def _phase(model: Model, examples: Examples, phase: Phase, speed: Speed) -> dict
 def _per_example(model: Model, sizes: Sizes) -> int:
     """Ids, what the forward pass keeps, and what the backward pass adds."""
     fields = sizes.public_fields + sizes.sensitive_fields
-    shape = model.architecture
+    shape = own_model(model).architecture
     if isinstance(shape, Mlp):
         widths = fields * shape.dim + sum(shape.public_layers) + sum(shape.common_layers)
         return PER_EXAMPLE + 2 * fields * ID + int(ACTIVATIONS * widths * FLOAT)
     if isinstance(shape, Fnn | Din):
         return PER_EXAMPLE + 2 * fields * ID + int(ACTIVATIONS * shape.activations(sizes) * FLOAT)
-    width = int(next(iter(model.tables.values())).shape[1])
+    width = int(next(iter(own_model(model).tables.values())).shape[1])
     return PER_EXAMPLE + 2 * fields * ID + 2 * width * FLOAT
 
 
 def _grouped_norms(model: Model, sizes: Sizes, at_once: int, largest: int) -> int:
     """What the norms of whole units add. A network takes them in double precision: of every row that a
     microbatch reads, or of one layer at a time. A factorization machine lists where a unit reads which row."""
-    shape, fields = model.architecture, sizes.public_fields + sizes.sensitive_fields
-    if isinstance(model, FmModel):
+    shape, fields = own_model(model).architecture, sizes.public_fields + sizes.sensitive_fields
+    if isinstance(own_model(model), FmModel):
         return largest * fields * PER_PLACE
     if isinstance(shape, Mlp):
         read = max(sizes.public_fields, sizes.sensitive_fields) * shape.dim
         return at_once * GROUPED_LAYERS * max(read, *shape.public_layers, *shape.common_layers) * WORD
-    width = int(next(iter(model.tables.values())).shape[1])
+    width = int(next(iter(own_model(model).tables.values())).shape[1])
     return at_once * GROUPED_ROWS * fields * width * WORD
 
 

@@ -179,7 +179,10 @@ def method_from_config(config: TrainingConfig, key: FlipKey, now: int) -> Traini
         unit=privacy.unit,
         frozen=privacy.frozen,
         cap=privacy.cap,
-        mechanism=labels.mechanism,
+        mechanism=None if privacy.tells else labels.mechanism,
+        statistic=config.statistic
+        if privacy.tells and (privacy.k != "auto" or config.said.get("statistic"))
+        else None,
         label_learning=labels.learning,
         learning=config.descent,
         key=key,

@@ -91,12 +91,12 @@ class TrainingJob:
         """The model, and how far off its predictions were. A run that goes on from a checkpoint at `mark` draws
         from another stream: never the same noise twice, in a study neither."""
         plan, seed = self.plan, self.seed
-        if plan.statistic is not None:
+        if plan.only_fits:
             return _fit_statistic(self), None
         source, start = _streams(seed, mark)
         if self.sinks:
             watch = SinkLog(plan, self.sinks, watch)
-        model = self.architecture.build(plan.examples.sizes, start.normal)
+        model = plan.trained_shape(self.architecture).build(plan.examples.sizes, start.normal)
         run = Run(plan, model, plan.examples, source, self.secret, speed=self.speed, simulated=seed is not None)
         return run.go(watch, keeper), run.calibrated
 

@@ -29,6 +29,7 @@ from tacit.train.labels.windows import ReportingWindows
 from tacit.train.targets import Head
 
 RESPONSE, PRIOR, LAPLACE, BINS, ENDS = "randomized-response", "prior", "laplace", "bins", "ends"
+STATISTIC = "statistic"  # of all labels: none is reported
 VALUE_KEYS = {
     **dict.fromkeys(("values", "edges", "prior"), (BINS,)),
     **dict.fromkeys(("low", "high"), (ENDS,)),
@@ -57,9 +58,13 @@ class Reporting:
     words: str | None = None  # for people, where it is not one flip of a label of 0 or 1
 
 
-def read_reporting(table: ConfigTable, epsilon: Fraction | None, *, label_dp: bool) -> Reporting:
+def read_reporting(
+    table: ConfigTable, epsilon: Fraction | None, *, label_dp: bool, tells: bool = False
+) -> Reporting:
     """`epsilon` is that of one label, which the best bins depend on; None where labels are not reported at all.
     Values are for label DP alone."""
+    if tells:  # a statistic of them: none is reported
+        return Reporting(FlipLabels(), RESPONSE)
     way = table.one_of("mechanism", tuple(CORRECTIONS), RESPONSE)
     for key, readers in VALUE_KEYS.items():
         if key in table and way not in readers:

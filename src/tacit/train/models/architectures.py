@@ -45,6 +45,7 @@ from tacit.train.examples import Examples, Sizes
 from tacit.train.models.factorization_machine import FactorizationMachine, LogisticRegression
 from tacit.train.models.model import Architecture, NormalSource, Part
 from tacit.train.statistic.model import FieldFactors
+from tacit.train.statistic.offset import BesideStatistic
 
 if TYPE_CHECKING:
     from tacit.train.models.attention_network import AttentionNetwork
@@ -205,13 +206,15 @@ def expect_history(shape: Architecture, examples: Examples) -> None:
             )
 
 
-ARCHITECTURES: tuple[type[FactorizationMachine | LogisticRegression | Mlp | Fnn | Din | FieldFactors], ...] = (
+Shape = FactorizationMachine | LogisticRegression | Mlp | Fnn | Din | FieldFactors | BesideStatistic
+ARCHITECTURES: tuple[type[Shape], ...] = (
     FactorizationMachine,
     LogisticRegression,
     Mlp,
     Fnn,
     Din,
     FieldFactors,
+    BesideStatistic,
 )
 
 
@@ -227,6 +230,9 @@ def make_architecture(name: str, settings: Mapping[str, Any]) -> Architecture:
     for key in settings:
         if key not in allowed:
             raise BadInput(f"architecture {name}: expected {', '.join(allowed) or 'no settings'}, got {key!r}")
+    if kind is BesideStatistic:
+        own = settings["own"]
+        settings = {**settings, "own": make_architecture(own["name"], own["settings"])}
     return kind(**settings)
 
 
@@ -234,7 +240,10 @@ def architecture_settings(shape: Architecture) -> dict[str, Any]:
     """What `make_architecture` needs, with the name, to make the same one."""
     if not isinstance(shape, ARCHITECTURES):
         raise BadInput(f"expected {', '.join(kind.name for kind in ARCHITECTURES)}, got {type(shape).__name__}")
-    return {field.name: getattr(shape, field.name) for field in fields(shape)}
+    said = {field.name: getattr(shape, field.name) for field in fields(shape)}
+    if isinstance(shape, BesideStatistic):
+        said["own"] = {"name": shape.own.name, "settings": architecture_settings(shape.own)}
+    return said
 
 
 @contextmanager

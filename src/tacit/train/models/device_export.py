@@ -34,6 +34,7 @@ from tacit.train.models.model import Architecture, Part
 from tacit.train.models.saving import SavedModel
 from tacit.train.promise_words import NO_PROMISE
 from tacit.train.row_scorer import first_rows, read_columns
+from tacit.train.statistic.offset import BesideStatistic
 from tacit.train.targets import Head
 
 FORMAT = "tacit device model 1"
@@ -47,7 +48,7 @@ DAY_HOURS, WEEK_DAYS = 24, 7
 def check_device_export(shape: Architecture, head: Head, encoder: Encoder, weights: int) -> None:
     """Refuse, before such a model with `weights` bytes of weights is trained, what no device's file holds."""
     if shape.name not in SHAPES:
-        raise BadInput(f"expected an {', '.join(SHAPES)} model for devices, got {shape.name}")
+        raise BadInput(f"expected an {', '.join(SHAPES)} model for devices, got {shape.name}{_instead(shape)}")
     if head is not Head.LOGISTIC:
         raise BadInput(f"expected a logistic head for devices, which want a chance, got {head}")
     for column in encoder.columns:
@@ -58,6 +59,12 @@ def check_device_export(shape: Architecture, head: Head, encoder: Encoder, weigh
             f"expected at most {LARGEST_BYTES} bytes of weights for devices, got {weights}: take fewer bins "
             "or a smaller dim"
         )
+
+
+def _instead(shape: Architecture) -> str:
+    if shape.name != BesideStatistic.name:
+        return ""
+    return ": train with privacy.k = 0, or another number, and there is none beside it"
 
 
 def export_device(saved: SavedModel, path: str | Path, *, overwrite: bool = False) -> None:

@@ -25,6 +25,8 @@ from tacit.train.models.factorization_machine import BIAS, TABLE, FactorizationM
 from tacit.train.models.model import Architecture, Model, Part
 from tacit.train.models.saving import SavedModel
 from tacit.train.promise_words import NO_PROMISE
+from tacit.train.statistic.model import FieldFmModel
+from tacit.train.statistic.offset import OffsetModel, own_model
 from tacit.train.targets import MOST_SCORE, Head
 
 OPSET = 17
@@ -49,16 +51,16 @@ def export_onnx(
 ) -> None:
     """Write the model, or its truncated part alone, as an ONNX file."""
     expect.kind("saved", saved, SavedModel)
-    shape = saved.model.architecture
+    own = own_model(saved.model)
+    shape = own.architecture
     check_exportable(shape, 0)  # how large it is, one knows when the graph is there
     from onnx import TensorProto, checker, helper
 
-    sides = _sides(saved.model, part or saved.part)
+    sides = _sides(own, part or saved.part)
     graph = GraphBuilder()
-    if isinstance(shape, Mlp):
-        score = _network(graph, saved.model, shape, sides)
-    else:
-        score = _machine(graph, saved.model, sides)
+    score = _network(graph, own, shape, sides) if isinstance(shape, Mlp) else _machine(graph, own, sides)
+    if isinstance(saved.model, OffsetModel):
+        score = graph.add("Add", score, _fixed_score(graph, saved.model.fixed))
     output = "probability" if saved.head is Head.LOGISTIC else "prediction"
     _mean(graph, saved.head, score, output)
     size = sum(array.nbytes for array in graph.constants.values())
@@ -138,7 +140,25 @@ def _machine(graph: GraphBuilder, model: Model, sides: dict[str, int]) -> str:
             embeddings.append(graph.add("Gather", table, side))  # (N, fields, dim)
     if not embeddings:
         return score
-    every = graph.add("Concat", *embeddings, axis=1)
+    return graph.add("Add", score, _pairs(graph, graph.add("Concat", *embeddings, axis=1)))
+
+
+def _fixed_score(graph: GraphBuilder, fixed: FieldFmModel) -> str:
+    """What was fitted to a statistic: every public field has rows of its own."""
+    size, table = fixed.sizes, fixed.table
+    starts = np.arange(size.public_fields, dtype=np.int32)[None, :] * np.int32(size.public_rows)
+    ids = graph.add("Add", "public", graph.constant("statistic.starts", starts))
+    weights = graph.constant("statistic.weights", np.ascontiguousarray(table[:, 0]))
+    alone = graph.sum(graph.add("Gather", weights, ids), 1)
+    score = graph.add("Add", graph.constant("statistic.bias", fixed.bias), alone)
+    if table.shape[1] == 1:
+        return score
+    factors = graph.constant("statistic.factors", np.ascontiguousarray(table[:, 1:]))
+    return graph.add("Add", score, _pairs(graph, graph.add("Gather", factors, ids)))
+
+
+def _pairs(graph: GraphBuilder, every: str) -> str:
+    """(|S|^2 - Q) / 2 of embeddings (N, fields, dim)."""
     total = graph.sum(every, 1)  # S: (N, dim)
     pairs = graph.add(
         "Sub",
@@ -146,7 +166,7 @@ def _machine(graph: GraphBuilder, model: Model, sides: dict[str, int]) -> str:
         graph.sum(graph.add("Mul", every, every), 1, 2),
     )
     half = graph.constant("half", np.array(0.5, np.float32))
-    return graph.add("Add", score, graph.add("Mul", half, pairs))
+    return graph.add("Mul", half, pairs)
 
 
 def _network(graph: GraphBuilder, model: Model, shape: Mlp, sides: dict[str, int]) -> str:

@@ -22,6 +22,7 @@ from tacit.train.sgd.draws import SparseTable, TrainingNoise
 from tacit.train.sgd.monitor import NoiseMonitor, ReleaseMonitor
 from tacit.train.sgd.optimizers import DenseTable, Optimizer, Sgd, optimizer_name
 from tacit.train.sgd.self_checks import RowProbe, check_clipping
+from tacit.train.statistic.offset import own_model
 from tacit.train.targets import Targets
 
 MICROBATCH = 16384
@@ -283,7 +284,7 @@ def table_update(
 
 def most_at_once(model: Model, microbatch: int, *, grouped: bool) -> int:
     """The examples that a microbatch of this model has at most, but for larger groups."""
-    bounded = grouped and not isinstance(model, FmModel)  # whose norms of groups need no such arrays
+    bounded = grouped and not isinstance(own_model(model), FmModel)  # whose norms of groups need no such arrays
     return min(microbatch, GROUPED_AT_ONCE) if bounded else microbatch
 
 

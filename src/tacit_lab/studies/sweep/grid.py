@@ -165,12 +165,20 @@ def _unread(said: Mapping[str, Any], chosen: Mapping[str, Any]) -> list[tuple[st
     found: list[tuple[str, str | None]] = []
     if "method" in chosen and method == "statistic" and "model" in said:
         found.append(("model", None))  # it brings its own
+    if "method" in chosen and method == "hybrid" and "statistic" in said and not _tells_statistic(said):
+        found.append(("statistic", None))
     if "method" in chosen:
         for table, keys in KEYS.items():
             found += [(table, key) for key in said.get(table, {}) if key in keys and method not in keys[key]]
     if "unit" in chosen and unit == "impression":
         found += [("privacy", key) for key in CAPPING if key in said["privacy"]]
     return list(dict.fromkeys(found))
+
+
+def _tells_statistic(said: Mapping[str, Any]) -> bool:
+    """Whether a Hybrid of these words may tell a statistic of labels (`config_file.parse_config`)."""
+    labels = said.get("labels", {})
+    return labels.get("mechanism") == "statistic" or (said["privacy"].get("k", "auto") == "auto" and not labels)
 
 
 def _model(base: Mapping[str, Any], value: Any) -> Mapping[str, Any]:
