@@ -187,7 +187,7 @@ def test_lists_become_layers(tmp_path: Path) -> None:
         (changed(HYBRID, "model.dim", "8"), "model.dim: expected a whole number, got '8'"),
         (changed(HYBRID, "model.dim", 0), "model: expected dim to be a whole number >= 1, got 0"),
         (changed(BASE, "privacy", {}), "privacy.method: expected one of plain, label-dp, dp-sgd, hybrid"),
-        (BASE, "privacy.method: expected one of plain, .*, statistic, got no such key"),
+        (BASE, "privacy.method: expected one of plain, .*, auto, got no such key"),
         (changed(HYBRID, "privacy.method", "hybird"), "got 'hybird': did you mean 'hybrid'"),
         (changed(HYBRID, "privacy.epsilonn", 3), "privacy.epsilonn: .*unknown key .*: did you mean 'epsilon'"),
         (changed(HYBRID, "privacy.epsilon", None), "privacy.epsilon: expected the epsilon to keep"),

@@ -59,7 +59,7 @@ def add_parser(commands: Subparsers) -> None:
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="a TOML file; see below")
     parser.add_argument(
         "--example",
-        choices=("plain", "label-dp", "dp-sgd", "hybrid", "statistic"),
+        choices=("plain", "label-dp", "dp-sgd", "hybrid", "statistic", "auto"),
         help="print a complete configuration for this method, with comments, and do nothing",
     )
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint, if there is one")

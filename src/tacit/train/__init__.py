@@ -5,6 +5,7 @@ targets         what a phase learns towards, and the loss
 settings        how a phase learns, and the defaults with their reasons
 methods         READ FIRST: the ways to train, as values; each makes a plan
 label_share     how much of a budget labels get before DP-SGD, from public quantities
+method_choice   flips or a statistic: which way of label DP is best, from public quantities
 plan            what a training will do and promise, from public quantities alone
 steps           trains as a plan says, step by step: `Run`
 recalibration   predictions corrected after DP-SGD, by one noisy statistic

@@ -21,12 +21,13 @@ from tacit.train.models.model import Architecture
 from tacit.train.settings import Learning, PrivateLearning, Speed
 from tacit.train.statistic.method import NoisyStatistic
 
-METHODS = ("plain", "label-dp", "dp-sgd", "hybrid", "statistic")
+METHODS = ("plain", "label-dp", "dp-sgd", "hybrid", "statistic", "auto")
+AUTO = frozenset({"auto"})  # label DP, by flips or by a statistic: `method_choice`
 DP_SGD_METHODS = frozenset({"dp-sgd", "hybrid"})
 FLIP_METHODS = frozenset({"label-dp", "hybrid"})
 SGD_METHODS = frozenset({"plain", "dp-sgd", "hybrid"})
 STATISTIC_METHODS = frozenset({"statistic"})
-PRIVATE_METHODS = DP_SGD_METHODS | FLIP_METHODS | STATISTIC_METHODS
+PRIVATE_METHODS = DP_SGD_METHODS | FLIP_METHODS | STATISTIC_METHODS | AUTO
 ALL_METHODS = frozenset(METHODS)
 STEP_METHODS = ALL_METHODS - STATISTIC_METHODS
 
@@ -37,7 +38,7 @@ KEYS: dict[str, dict[str, frozenset[str]]] = {
     "privacy": {
         "method": ALL_METHODS,
         "epsilon": PRIVATE_METHODS,
-        "delta": DP_SGD_METHODS | STATISTIC_METHODS,
+        "delta": DP_SGD_METHODS | STATISTIC_METHODS | AUTO,
         "unit": PRIVATE_METHODS,
         "window_days": PRIVATE_METHODS,
         "window_origin": PRIVATE_METHODS,
@@ -49,7 +50,8 @@ KEYS: dict[str, dict[str, frozenset[str]]] = {
         "public_tower": frozenset({"hybrid"}),
     },
     "labels": {
-        **dict.fromkeys(("mechanism", "correction", "prior_rate", "version", *LEARNING_KEYS), FLIP_METHODS),
+        **dict.fromkeys(("mechanism", "prior_rate"), FLIP_METHODS),
+        **dict.fromkeys(("correction", "version", *LEARNING_KEYS), FLIP_METHODS | AUTO),
         **dict.fromkeys(("values", "edges", "prior", "low", "high", "head"), frozenset({"label-dp"})),
         **dict.fromkeys(("report_days", "shares", "arrived", "as_of"), frozenset({"label-dp"})),
     },
@@ -58,12 +60,14 @@ KEYS: dict[str, dict[str, frozenset[str]]] = {
         **dict.fromkeys(("clip_norm", "start_rate", "recalibrate"), DP_SGD_METHODS),
     },
     "speed": {"microbatch": STEP_METHODS, "noise": DP_SGD_METHODS},
-    "statistic": dict.fromkeys(("rank", "clip_norm", "most_pairs", "rate"), STATISTIC_METHODS | {"hybrid"}),
+    "statistic": dict.fromkeys(
+        ("rank", "clip_norm", "most_pairs", "rate"), STATISTIC_METHODS | AUTO | {"hybrid"}
+    ),
     "run": {"simulated": ALL_METHODS, "tensorboard": STEP_METHODS, "mlflow": STEP_METHODS},
     "ledger": {
         **dict.fromkeys(("path", "witness", "scope", "relation"), PRIVATE_METHODS),
-        "key": DP_SGD_METHODS | STATISTIC_METHODS,
-        "secret": FLIP_METHODS,
+        "key": DP_SGD_METHODS | STATISTIC_METHODS | AUTO,
+        "secret": FLIP_METHODS | AUTO,
     },
     "checkpoint": dict.fromkeys(("every_steps", "every_minutes"), STEP_METHODS),
     "export": {"onnx": STEP_METHODS, "device": ALL_METHODS},

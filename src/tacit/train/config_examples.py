@@ -167,6 +167,27 @@ rate = 0.05                  # a public guess of how many labels are 1
 # [export]
 # device = "model.tacit"     # for devices in JavaScript
 """,
+    "auto": f"""{_TOP}
+[privacy]                    # all that moves the guarantee is in here
+method = "auto"              # label DP by flips or by one noisy statistic: --dry-run says which, and why
+epsilon = 1
+delta = 1e-6                 # of the statistic; flips need none
+unit = "user"                # impression, user, user-publisher or user-advertiser: see tacit explain LOG
+{_UNIT}
+[statistic]
+rate = 0.05                  # a public guess of how many labels are 1
+# rank = 4                   # factors of each value; 0 for a linear model
+# clip_norm = 1.0            # a unit whose rows weigh more is weighed down to it
+# most_pairs = 64            # pairs of fields that are considered, and so memory; those of fewest cells
+
+# [labels]                   # should it flip: left out, chosen for your log
+# correction = "forward"     # or unbiased, or raw
+# version = 0                # raise it when labels have changed
+# epochs = 3
+# batch = 2048
+# rate = 0.001
+# optimizer = "adam"         # or sgd, yogi, rmsprop
+{_OPTIMIZER}{_LEDGER}{_KEY}{_SECRET}{_SPEED}{_END}""",
     "dp-sgd": f"""{_DP_SGD_TOP}
 [privacy]                    # all that moves the guarantee is in here
 method = "dp-sgd"

@@ -223,7 +223,7 @@ def read_labels(table: ConfigTable, privacy: PrivacySettings) -> LabelSettings:
     table.check_types(TYPES)
     version, learning = table.whole("version", 0), _learning(table)
     each = None if privacy.epsilon is None else expect.exact("", privacy.epsilon) / privacy.cap.impressions
-    how = read_reporting(table, each, label_dp=privacy.method == "label-dp", tells=privacy.tells)
+    how = read_reporting(table, each, label_dp=privacy.method in ("label-dp", "auto"), tells=privacy.tells)
     as_of = None if "as_of" not in table else expect.integer("labels.as_of", table.needed("as_of", ""))
     return LabelSettings(how.mechanism, how.spelled, learning, version, how.windows, as_of, how.words)
 

@@ -84,6 +84,8 @@ def explain_model(folder: str | Path) -> Explanation:
         as_if = _simulation_lines(settings.get("as_if"))
         calibrated = settings["calibrated"]["words"] if settings.get("calibrated") else None
         reports = _report_lines(settings.get("reports"))
+        if settings.get("method_chosen"):
+            reports += [_fill(f"Chosen: {settings['method_chosen']}.")]
     with refuse_bad_record(place / STATEMENT, "a statement"):
         promised = None if saved.statement is None else PrivacyStatement.from_json(saved.statement).as_text()
     parameters = sum(a.size for a in (*saved.model.tables.values(), *saved.model.dense.values()))
@@ -143,6 +145,7 @@ def explain_training(planned: PlannedTraining) -> Explanation:
     page[-1:-1] = _report_lines(config.labels.words)
     if plan.statistic is not None:
         page[-1:] = [_fill(f"  {plan.statistic.plan.words}"), ""]
+    page[-1:-1] = [_fill(f"Chosen: {each.words}.") for each in plan.defaults if each.key == "privacy.method"]
     if planned.examples.synthetic:
         page += [ABOUT_NOBODY, ""]
     if planned.simulated:

@@ -132,6 +132,8 @@ class Run:
         if keeper is not None:
             mark, descent = keeper.restore(self.model, self._descent)
         if self.plan.statistic is not None and descent is None:
+            if watch is not None:  # on millions of examples it takes half a minute
+                watch(self._progress(0, self.plan.phases[0], 0, Targets(np.empty(0, np.float32))))
             set_aside(self.plan.statistic, self.model, self.examples, self.source, alpha=self._alarm)
         for index, phase in enumerate(self.plan.phases[mark.phase :], start=mark.phase):
             done = mark.step if index == mark.phase else 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,7 @@ from tacit.train.job.label_flips import LabelFlipRelease, read_secret, secret_na
 from tacit.train.job.memory import MemoryEstimate, estimate_memory
 from tacit.train.job.training_job import Destination
 from tacit.train.labels.windows import RepeatedFlips
+from tacit.train.method_choice import settle_method
 from tacit.train.methods import DpSgd, Hybrid, LabelDp, Plain, StatisticMethod, TrainingMethod
 from tacit.train.models.architectures import only_part
 from tacit.train.models.device_export import check_device_export
@@ -104,6 +105,9 @@ class PlannedTraining:
         }
         if config.labels.words is not None:
             settings["reports"] = config.labels.words
+        for default in self.plan.defaults:
+            if default.key == "privacy.method":
+                settings["method_chosen"] = default.words
         return Destination(
             config.out, self.columns.encoder, config.privacy.method, settings, self, config.keeping,
             config.ledger.secret, config.onnx, resume, overwrite, f"tacit train {config.place} --resume",
@@ -136,12 +140,14 @@ def plan_training(
     examples = Examples.of(columns, config.part)
     if examples.label is None:
         raise BadInput(f"{config.data}: expected a label column to learn from, got a log without one")
+    config, chosen = settle_method(config, examples, now)
     _check_payer(config, synthetic=examples.synthetic)
     scope = config.ledger.scope or str(columns.manifest.get("log"))
     key = config.ledger.key if config.privacy.method == "hybrid" else None
     flips = flip_key(scope, columns, config.part, version=config.labels.version, release=key)
     secret = _flip_secret(config) if config.privacy.flips_labels else None
     plan = method_from_config(config, flips, now=now).plan(examples, secret=secret, memory=memory)
+    plan = replace(plan, defaults=(*chosen, *plan.defaults))
     plan.check(config.model)
     size = estimate_memory(config.model, examples, plan, config.speed)
     if config.onnx is not None:

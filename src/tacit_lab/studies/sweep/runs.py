@@ -117,12 +117,14 @@ class SweepRun:
         from tacit.train.examples import Examples
         from tacit.train.job.planned_training import flip_key, method_from_config
         from tacit.train.job.run import run_training
+        from tacit.train.method_choice import settle_method
 
         config = parse_config({**json.loads(self.said), "out": "unused"}, Path(self.place))
         columns = Columns.open(config.data)
         train, held_out = Examples.of(columns, config.part), Examples.of(columns, self.part)
         if not train.synthetic and not self.nothing_promised:
             raise BadInput('expected made-up data, or promise = "nothing", got people\'s data')
+        config, _ = settle_method(config, train, int(time.time()))
         began = time.perf_counter()
         scope = config.ledger.scope or str(columns.manifest.get("log"))
         flips = flip_key(scope, columns, config.part, version=config.labels.version)
