@@ -20,7 +20,7 @@ from tacit.gather.protocol.noise import ServerNoise
 from tacit.gather.protocol.promises import Promise
 from tacit.privacy.noise.distributions import DiscreteGaussian, DiscreteLaplace
 from tacit.train.evaluation.intervals import MeasuredValue
-from tacit_lab.studies.claims import RECORDED
+from tacit_lab.studies.claims import REAL, RECORDED
 from tacit_lab.studies.contexts.trial import EXACT, LAST, VisitsTrial, read_trace
 from tacit_lab.studies.digests import spell_out
 from tacit_lab.studies.gather import noise, private_rates
@@ -214,3 +214,16 @@ def test_the_seeds_of_recorded_noise_are_spelled_as_they_were() -> None:
     arms = (arm for of_study in by_study for arm in of_study.values())
     whole = hashlib.sha256("\n".join(map(spell_out, arms)).encode()).hexdigest()
     assert whole == "58b0a441e1641d28de6eef16dc1e686cf6994e061423ba8b356bd7b2a004ed95"
+
+
+def test_where_neither_arm_covers_anything_there_is_nothing_to_compare() -> None:
+    """With few people noise hides all: a difference of exactly 0 is then no evidence."""
+    for name, claims in (("gather-away", {"T14"}), ("gather-bounds", {"T15", "T16", "T17", "T18"})):
+        kept = ResultFiles.of(RECORDED / REAL, name)  # 2,582 devices
+        found = {each.claim.id: each for each in load_study(name).verdicts(kept) if each.claim.id in claims}
+        assert found.keys() == claims
+        assert {(each.holds, each.why) for each in found.values()} == {
+            (None, "too few people: neither covers anything")
+        }
+        more = ResultFiles.of(RECORDED / REAL / "jakarta", name)  # 5,262
+        assert all(not each.why for each in load_study(name).verdicts(more) if each.claim.id in claims)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from fractions import Fraction
 
 from tacit.deliver.server.moment_shrinkage import MomentShrinkage
@@ -33,14 +32,15 @@ from tacit_lab.studies.gather.setting import (
     PAPER_DELTA,
     PRECISE_ENOUGH,
     SEEDS,
+    UNLESS,
     Gathering,
     OurNoise,
     PaperNoise,
-    coverage_figure,
     coverage_rows,
     coverage_words,
     data_words,
     difference_name,
+    if_any_is_covered,
     kept_share,
     nearly_all_kept,
     share_name,
@@ -286,19 +286,7 @@ def _servers(kept: ResultFiles) -> Finding:
         f"{say(gained)}: from {coverage_words(kept, our_arm(AWAY[-1]))} to {coverage_words(kept, SERVERS)}",
         rises(gained),
     )
-    return _if_any_is_covered(kept, found, our_arm(AWAY[-1]), SERVERS)
-
-
-UNLESS = "; where neither covers anything, there is nothing to compare"
-
-
-def _if_any_is_covered(kept: ResultFiles, found: Finding, *arms: str) -> Finding:
-    """A finding about arms, open where none of them covers anything: the log has too few people for either."""
-    if any(coverage_figure(kept, arm).high > 0 for arm in arms):
-        return found
-    return replace(
-        found, holds=None, why="too few people: neither covers anything", decider="a log of more people"
-    )
+    return if_any_is_covered(kept, found, our_arm(AWAY[-1]), SERVERS)
 
 
 AWAY_STUDY = Study(
@@ -387,7 +375,7 @@ def _covers_more(kept: ResultFiles, claim: Claim, better: str, worse: str) -> Fi
         f"{say(gained)}: from {coverage_words(kept, worse)} to {coverage_words(kept, better)}",
         rises(gained),
     )
-    return _if_any_is_covered(kept, found, worse, better)
+    return if_any_is_covered(kept, found, worse, better)
 
 
 BOUNDS_STUDY = Study(

@@ -56,7 +56,7 @@ from tacit_lab.studies.contexts.setting import VisitsCity, VisitsFile
 from tacit_lab.studies.contexts.trial import EXACT, LAST, LOCATION, QUERY, VisitsTrial, group_by_key
 from tacit_lab.studies.digests import spell_out
 from tacit_lab.studies.results import ResultFiles
-from tacit_lab.studies.study import StudyRequest, StudyScale
+from tacit_lab.studies.study import Finding, StudyRequest, StudyScale
 
 PRECISE_ENOUGH = 0.3
 NEARLY_ALL = 0.9  # what a minor or mild difference may leave
@@ -96,6 +96,18 @@ def coverage_words(kept: ResultFiles, arm: str, precision: float = PRECISE_ENOUG
 
 def coverage_figure(kept: ResultFiles, arm: str, precision: float = PRECISE_ENOUGH) -> MeasuredValue:
     return bootstrap.read_figure(kept, statistics=arm, requests="all", precision=precision)
+
+
+UNLESS = "; where neither covers anything, there is nothing to compare"
+
+
+def if_any_is_covered(kept: ResultFiles, found: Finding, *arms: str) -> Finding:
+    """A finding about arms, open where none of them covers anything: the log has too few people for either."""
+    if any(coverage_figure(kept, arm).high > 0 for arm in arms):
+        return found
+    return replace(
+        found, holds=None, why="too few people: neither covers anything", decider="a log of more people"
+    )
 
 
 def nearly_all_kept(share: MeasuredValue) -> bool | None:
