@@ -168,6 +168,27 @@ def test_what_was_seen_has_its_figure_and_interval() -> None:
     ]
 
 
+def test_what_a_user_s_promise_costs_cannot_show_where_users_have_one_click() -> None:
+    losses = {LabelDpArm(epsilon=4): near(0.8)}
+    losses |= {arm: near(2.0) for arm in users((1.0, 4.0), (1, 2))}
+    several, once = kept(losses), kept(losses)
+    once.settings["parameters"][setting.PER_USER] = 1.09
+    assert [each.holds for each in loss_over_epsilon.judge(several)][:2] == [True, False]
+    first, second, _ = loss_over_epsilon.judge(once)
+    assert (first.holds, second.holds) == (True, None)
+    assert second.why.startswith("users have 1.09 examples here")
+    assert "criteo-attribution" in second.decider
+
+
+def test_a_log_without_publishers_can_fail_the_order_and_cannot_hold_it() -> None:
+    kinds = (UnitKind.IMPRESSION, UnitKind.USER_ADVERTISER, UnitKind.USER)
+    for losses, holds in (((1.0, 2.0, 3.0), None), ((1.0, 3.0, 2.0), False)):
+        arms = {LabelDpArm(kind, 3): near(loss) for kind, loss in zip(kinds, losses, strict=True)}
+        (found,) = units.judge_order(kept(arms))
+        assert found.holds is holds
+        assert ("the log has no user-publisher" in found.why) is (holds is None)
+
+
 def test_a_rise_that_chance_could_have_made_decides_nothing() -> None:
     """By the means 1 is best at epsilon 1 and 2 at 4, each by less than seeds differ."""
     losses = {LabelDpArm(epsilon=4): near(0.8)[:3]}

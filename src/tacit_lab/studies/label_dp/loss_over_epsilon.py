@@ -110,7 +110,8 @@ def judge(kept: ResultFiles) -> list[Finding]:
     users_cost = _figure(L2, measured, best, dial)
     if per_user < FEWEST_PER_USER:
         why = f"users have {per_user:.2f} examples here: a promise for them is hardly more than one for each"
-        users_cost = replace(users_cost, holds=None, why=why)
+        several = "a log whose users have several examples (criteo-attribution): --data DIR"
+        users_cost = replace(users_cost, holds=None, why=why, decider=several)
     return [
         _figure(L1, measured, LabelDpArm(epsilon=4)),
         users_cost,

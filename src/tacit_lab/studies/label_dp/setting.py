@@ -327,7 +327,7 @@ def write_outcome(
         data=data_words(asked),
         parameters={
             **({"rows": ROWS[asked.scale]} if asked.data is None else {}),
-            "bins": BINS[asked.scale],
+            "public": repr(study_log(asked, 1).public),
             "learning": {model: repr(learning(model, large=on_search(asked))) for model in models},
             **_clicks_per_user(asked),
         },

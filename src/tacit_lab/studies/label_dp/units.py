@@ -167,6 +167,7 @@ def judge_order(kept: ResultFiles) -> list[Finding]:
             f"{figures}; steps {steps}",
             None if lacking and steps_hold is not False else steps_hold,
             why=f"the log has no {', '.join(lacking)}" if lacking and steps_hold is not False else dial,
+            decider="a log that tells users, advertisers and publishers" if lacking else "",
         )
     ]
 
