@@ -137,7 +137,7 @@ def test_long_and_short_derivatives_both_count() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "smallest", "batch"),
-    [(100, 1, 256), (6_892, 1, 256), (30_000, 1, 1024), (10**7, 1, 1024), (100, 400, 400)],
+    [(100, 1, 256), (6_892, 1, 256), (30_000, 1, 512), (10**7, 1, 1024), (100, 400, 400)],
 )
 def test_a_batch_that_nobody_chose_suits_the_rows(rows: int, smallest: int, batch: int) -> None:
     assert AdapterPlan().for_rows(rows, smallest).batch == batch

@@ -84,7 +84,7 @@ class AdapterDescent:
 
 
 NOISED_RATE = 1.0  # of plain descent on mean gradients
-FEWEST_ROWS, MOST_ROWS, STEPS_AN_EPOCH = 256, 1024, 32
+FEWEST_ROWS, MOST_ROWS, STEPS_AN_EPOCH = 256, 1024, 64
 """Of a batch that nobody chose: about this many steps an epoch, within these sizes."""
 LEAST_SHARE = 0.1
 

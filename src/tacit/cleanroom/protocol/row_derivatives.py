@@ -95,12 +95,10 @@ class RowDerivatives:
         """sum_i weights_i d_i, (rows, cols); each entry adds up at most one product per example, in float64."""
         if np.shape(weights) != (len(self),):
             raise BadInput(f"expected {len(self)} weights, got shape {np.shape(weights)}")
+        touched = len(self.places)
         scaled = np.asarray(weights, np.float64)[self.owners]
-        total = np.empty((self.block.rows, self.block.cols))
-        for column in range(self.block.cols):
-            total[:, column] = np.bincount(
-                self.places, scaled * self.values[:, column], minlength=self.block.rows
-            )
+        picked = csr_array((scaled, (self.places, np.arange(touched))), shape=(self.block.rows, touched))
+        total: NDArray[np.float64] = picked @ self.values.astype(np.float64)
         return total.astype(dtype)
 
     def squared_norms(self) -> Floats:

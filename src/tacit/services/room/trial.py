@@ -97,7 +97,7 @@ advertiser = {advertiser}
 [model]
 base = "model.safetensors"         # trained on the advertisers who share
 adapter = "sensitive"
-rank = {rank}
+rank = {rank}                           # without it, embeddings are tuned where the log has ids
 out = "adapter.safetensors"
 
 [run]
