@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,8 @@ import pytest
 from tacit_lab.studies.claims import RECORDED
 from tacit_lab.studies.page.__main__ import FILES, FOLDER
 from tacit_lab.studies.results import ResultFiles
+
+README = Path(__file__).parents[3] / "README.md"
 
 
 def page_file(name: str) -> Any:
@@ -53,15 +57,29 @@ def test_figures_are_those_that_the_studies_show_to_people() -> None:
             assert point["value"] == pytest.approx(shown[str(point["epsilon"]), line["name"]], abs=0.006)
     record = ResultFiles.of(RECORDED, "choice-frontier").settings["shown"]
     by_epsilon = {row[1]: dict(zip(record["columns"], row, strict=True)) for row in record["rows"][-3:]}
-    [ours] = [line for line in choice["lines"] if line["name"] == "tacit"]
-    for point in ours["points"]:
-        if f"{point['epsilon']:g}" in by_epsilon:
-            told = float(by_epsilon[f"{point['epsilon']:g}"]["trunc, from reports"])
-            assert point["value"] == pytest.approx(told, abs=0.0006)
+    lines = {line["name"]: line["points"] for line in choice["lines"]}
+    columns = {"tacit": "trunc, default prior", "tacit, learnt from reports": "trunc, from reports"}
+    for name, column in columns.items():
+        points = [each for each in lines[name] if f"{each['epsilon']:g}" in by_epsilon]
+        assert len(points) == 3
+        for point in points:
+            told = float(by_epsilon[f"{point['epsilon']:g}"][column])
+            assert point["value"] == pytest.approx(told, abs=0.0006), (name, point["epsilon"])
     assert statistics["published"] == [
         {"name": "exact counts", "mechanism": "non-private", "epsilon": None, "value": 0.3},
         {"name": "noise as published", "mechanism": "noisy counts", "epsilon": 1, "value": 0.1},
     ]
+
+
+def test_tacit_as_it_comes_keeps_what_the_readme_says() -> None:
+    """Rows of the README's table that the page has, too: epsilon, tacit's default, learnt from reports."""
+    told = re.findall(r"^\| (\d) \| (\d+)% \| (\d+)% \|", README.read_text(encoding="utf-8"), re.MULTILINE)
+    lines = {each["name"]: each["points"] for each in page_file("frontier.json")["charts"][2]["lines"]}
+    assert len(told) >= 3
+    for epsilon, *shares in told:
+        for name, share in zip(("tacit", "tacit, learnt from reports"), shares, strict=True):
+            [found] = [each["value"] for each in lines[name] if each["epsilon"] == int(epsilon)]
+            assert f"{found:.0%}" == f"{share}%", (name, epsilon)
 
 
 def test_no_label_is_in_the_run_s_messages_and_every_byte_is_counted() -> None:

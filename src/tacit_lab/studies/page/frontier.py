@@ -85,10 +85,12 @@ def _labels() -> dict[str, Any]:
 CHOICES = {
     frontier.BOUND: "most that is possible",
     frontier.CUT: "RR, cut in hindsight",
-    frontier.LEARNT: "tacit",
+    frontier.DEFAULT: "tacit",
+    frontier.LEARNT: "tacit, learnt from reports",
     frontier.RR: "RR",
     frontier.CLIPPED: "noisy maximum",
 }
+VARIANTS = (frontier.CUT, frontier.LEARNT)  # of a mechanism that has a line already
 
 
 def _choice() -> dict[str, Any]:
@@ -108,7 +110,7 @@ def _choice() -> dict[str, Any]:
             for row in rows
             if row["mechanism"] == mechanism
         ]
-        chart.add_line(name, frontier.LOOKS[mechanism], points, variant=int(mechanism == frontier.CUT))
+        chart.add_line(name, frontier.LOOKS[mechanism], points, variant=int(mechanism in VARIANTS))
     return chart.as_json()
 
 

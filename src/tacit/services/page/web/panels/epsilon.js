@@ -9,7 +9,7 @@ const START = 1;
 export async function epsilon(root, env) {
   const { charts } = await env.get("/page/data/frontier.json");
   const choice = charts.find((/** @type {any} */ each) => each.id === "choice");
-  const ours = choice.lines.find((/** @type {any} */ each) => each.mechanism === "ours").points;
+  const ours = choice.lines.find((/** @type {any} */ each) => each.name === "tacit").points;
   const dial = /** @type {HTMLInputElement} */ (
     h("input", {
       id: "epsilon-dial",
