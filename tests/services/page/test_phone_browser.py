@@ -6,6 +6,7 @@ import asyncio
 import math
 import re
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvicorn
 
+from tacit.bill.protocol.directory import EpochHead
 from tacit.services.signatures import Party
 from tests.support.browsers import a_browser, needs_chromium
-from tests.support.page_worlds import DemonstrationWorld, a_demonstration
+from tests.support.page_worlds import COHORT, DemonstrationWorld, a_demonstration
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page, Route
@@ -29,6 +31,8 @@ SUMS = """
   const rows = [...document.querySelectorAll("#ledger .sums tbody tr")];
   const own = rows.map(row => [...row.querySelectorAll("td")].map(cell => cell.innerText));
 """
+HARBOUR = ("Harbour", "Coffee")
+NEAR_HARBOUR = ("Southwick", "Tea"), ("Harbour", "Tea")  # to others the same place
 NOTHING_WAITS = "!/waits here|not shown yet/.test(document.querySelector('#wallet .choices').innerText)"
 REFUSED = "The phone refused it"
 
@@ -115,6 +119,16 @@ def wait_until(page: Page, expression: str) -> None:
             return
         page.wait_for_timeout(50)
     raise AssertionError(f"{expression} never became true")
+
+
+def wait_for_time(world: DemonstrationWorld, seconds: int = 20) -> None:
+    """Until an epoch is open for so long: its menus are those of a whole test."""
+
+    def left() -> float:
+        head = EpochHead.from_bytes(world.get("/billing/head", of=Party.PROXY).content)
+        return head.closes - time.time()
+
+    world.wait_until(lambda: left() >= seconds)
 
 
 def agree(page: Page) -> None:
@@ -256,7 +270,9 @@ def test_a_spent_wallet_and_sums_that_agree(browser: Browser, world: Demonstrati
             sum(each["price_micros"] for each in own[: int(charged[0])]) / 1e6
         )
         assert "public rank" in page.inner_text("#ledger .charges tbody tr:first-child .words")
-        assert re.search(r"left among \d+ others?", page.inner_text("#wallet .choices"))
+        left_as = page.locator("#wallet .choices .mark").all_inner_texts()
+        assert "left with only this phone’s own" in left_as
+        assert not any("among" in each for each in left_as)  # nobody else reports there
 
         page.get_by_role("button", name="Run the auditor’s check").click()
         wait_for(page, "#ledger .found", "Everything holds.")
@@ -270,6 +286,28 @@ def test_a_spent_wallet_and_sums_that_agree(browser: Browser, world: Demonstrati
         serious = [each for each in found["violations"] if each["impact"] in ("serious", "critical")]
         assert [f"{each['id']}: {each['nodes'][0]['html']}" for each in serious] == []
         assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+
+
+def test_others_are_counted_without_one_s_own(browser: Browser, world: DemonstrationWorld) -> None:
+    """Batches of three: two of others beside one's own, then one of others beside two."""
+    wait_for_time(world)
+    with a_phone(browser, world, HARBOUR) as page:
+        agree(page)
+        page.locator("#wallet").scroll_into_view_if_needed()
+        world.show(COHORT - 1, NEAR_HARBOUR[0], "203.0.113.5")
+        wait_for(page, "#wallet .choices", "left among 2 others")
+        for _ in range(2):
+            next_ad(page)
+        page.locator("#wallet").scroll_into_view_if_needed()
+        world.show(COHORT - 2, NEAR_HARBOUR[1], "203.0.113.5")
+        wait_for(page, "#wallet .choices", "left among 1 other")
+        wait_until(page, "!document.querySelector('#wallet .choices').innerText.includes('waits')")
+        left_as = page.locator("#wallet .choices .mark")
+        for _ in range(2):
+            assert left_as.all_inner_texts()[:3] == ["left among 1 other"] * 2 + ["left among 2 others"]
+            page.reload()
+            page.locator("#wallet").scroll_into_view_if_needed()
+            wait_for(page, "#wallet .choices", "left among 1 other")
 
 
 def test_a_choice_that_was_drawn_is_shown_after_a_reload(browser: Browser, world: DemonstrationWorld) -> None:

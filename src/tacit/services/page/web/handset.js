@@ -9,8 +9,8 @@ import { h } from "/console/dom.js";
  * @typedef {{ id: Uint8Array, epoch: number, lane: string, node: Place, mechanism: string, epsilonMicros: number,
  *   smallestCohort: number, entries: Entry[] }} Menu
  * @typedef {{ id: string, state: string, epoch: number, expires: number, lane: string, place: string,
- *   campaign: number | null, priceMicros: number, epsilonMicros: number, cohort: number | undefined, menu: string }} Kept
- *   an impression as the journal has it
+ *   campaign: number | null, priceMicros: number, epsilonMicros: number, cohort: number | undefined, menu: string,
+ *   others: number }} Kept an impression as the journal has it, and how many of its batch are not this phone's own
  * @typedef {{ campaign: number | null, priceMicros: number, lane: string, epsilonMicros: number, disclosed: Place,
  *   epoch: number, creatives: { title: string }[], chances: number[] | null, again: boolean }} Shown
  */
@@ -92,6 +92,8 @@ export class Handset {
   #names = new Map(Object.entries(NAMES).map(([number, name]) => [Number(number), name]));
   #packs = new Set();
   #order = new Map();
+  /** @type {Map<string, string>} an impression's batch, where several may have been in the same one */
+  #batches = new Map();
 
   /** @param {import("./main.js").Env} env */
   constructor(env) {
@@ -327,7 +329,7 @@ export class Handset {
         const { state, epoch, expires, epsilonMicros, cohort } = row;
         const place = menu ? placeName(menu.node) : "";
         const about = { lane: menu?.lane ?? "", place, campaign, priceMicros, menu: hex(row.menuId) };
-        return { id: row.key, state, epoch, expires, epsilonMicros, cohort, ...about };
+        return { id: row.key, state, epoch, expires, epsilonMicros, cohort, others: 0, ...about };
       })
       .sort(
         (/** @type {Kept} */ one, /** @type {Kept} */ other) =>
@@ -338,7 +340,43 @@ export class Handset {
     const window = Math.floor(Date.now() / 1000 / this.env.parties.limits.windowSeconds);
     if (this.account && begun?.window < window)
       Object.assign(this.account, { localMicros: 0, centralMicros: 0 });
+    await this.#readBatches().catch(() => {});
     await this.#readNames().catch(() => {});
+  }
+
+  /** Among how many others each report left: those of this phone hide nobody from who knows them. */
+  async #readBatches() {
+    /** @param {Kept} one @param {Kept} other */
+    const areAlike = (one, other) => one.menu === other.menu && one.cohort === other.cohort;
+    try {
+      for (const each of this.kept) {
+        const isAlone = this.kept.filter((other) => areAlike(each, other)).length === 1;
+        if (!each.cohort || isAlone || this.#batches.has(each.id)) continue;
+        const said = await this.#fetch(`reports/${each.id.slice(1)}`);
+        if (said) this.#batches.set(each.id, this.#code.hex((await this.#statement(said)).batchId));
+      }
+    } finally {
+      for (const each of this.kept) {
+        const batch = this.#batches.get(each.id);
+        const own = this.kept.filter((other) => {
+          const theirs = this.#batches.get(other.id);
+          return areAlike(each, other) && (!batch || !theirs || batch === theirs);
+        });
+        each.others = Math.max(0, (each.cohort ?? 0) - own.length);
+      }
+    }
+  }
+
+  /** What the proxy signed of a batch. @param {Uint8Array} data */
+  #statement(data) {
+    const { readStatement, unhex } = this.#code;
+    return readStatement(data, { proxySigning: unhex(this.env.parties.proxy.signing) });
+  }
+
+  /** Bytes that the proxy has for every device. @param {string} path */
+  async #fetch(path) {
+    const answer = await fetch(`${this.env.parties.proxy.url}/billing/${path}`, { credentials: "omit" });
+    return answer.status === 200 ? new Uint8Array(await answer.arrayBuffer()) : null;
   }
 
   /** Names of ads, from the pack that the device has anyway. */
@@ -347,10 +385,10 @@ export class Handset {
     const menu = this.menu("personal");
     if (!menu || menu.entries.every(({ campaign }) => this.#packs.has(campaign))) return;
     const { proxy, server } = this.env.parties;
-    const answer = await fetch(`${proxy.url}/billing/packs/${hex(menu.id)}`);
-    if (!answer.ok) return;
+    const pack = await this.#fetch(`packs/${hex(menu.id)}`);
+    if (!pack) return;
     const keys = { serverSigning: unhex(server.signing), proxySigning: unhex(proxy.signing) };
-    const { campaigns } = await readPack(new Uint8Array(await answer.arrayBuffer()), keys, menu.id);
+    const { campaigns } = await readPack(pack, keys, menu.id);
     for (const { number, creatives } of campaigns) {
       this.#packs.add(number);
       if (creatives[0]) this.#names.set(number, creatives[0].title);

@@ -138,7 +138,8 @@ export function state(each) {
     case "ACKED":
       return mark("soon", "reported, waits for others");
     case "SETTLED":
-      if (each.cohort && each.cohort > 1) return mark("good", `left among ${plural(each.cohort - 1, "other")}`);
+      if (each.others) return mark("good", `left among ${plural(each.others, "other")}`);
+      if (each.cohort && each.cohort > 1) return mark("good", "left with only this phone’s own");
       return mark(
         "good",
         each.epsilonMicros === 0 ? "left" : each.cohort ? "left alone" : "left, unknown among how many",
