@@ -35,6 +35,7 @@ LONG = {
     "cleanroom-debiasing",
     "cleanroom-codecs",
     "cleanroom-modes",
+    "cleanroom-advertisers",
 }
 
 

@@ -49,6 +49,7 @@ what --data DIR holds, as far as a study wants it; it says so if the marks there
                     that tacit train made of it; choice-learning takes logs of visits
   contexts-*,       visits, or checkins_nyc; and visits_jakarta, whose results go to a folder of their own,
   gather-*          jakarta. Where no visit has coordinates, a location says nothing
+  cleanroom-advertisers  criteo_search_219_partners.parquet, or criteo-search as above: half an hour
 
 Scales: toy is seconds and shows that it runs, small is minutes on two cores, full is hours. A finding that
 fails is a result, not an error: exit code 0. With all, a study that cannot run does not keep the others from

@@ -148,6 +148,7 @@ STUDIES = {
     "cleanroom-codecs": "cleanroom.sizes:CODECS_STUDY",
     "cleanroom-attacks": "cleanroom.attacks",
     "cleanroom-modes": "cleanroom.labels:MODES_STUDY",
+    "cleanroom-advertisers": "cleanroom.advertisers",
 }
 
 

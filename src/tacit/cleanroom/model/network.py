@@ -45,7 +45,7 @@ from tacit.cleanroom.protocol.layout import ParameterLayout
 from tacit.errors import BadInput
 from tacit.files import parse_json, place_file, record_digest
 
-USUAL_RANK = 8  # as good as 32 in trials on a real log, at a third of the bytes
+USUAL_RANK = 8  # a third fewer bytes than 32, which gained 1% of AUC more on a real log
 WEIGHTS_VERSION = 1
 RECORD_KEY = "tacit"
 

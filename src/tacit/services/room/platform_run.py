@@ -120,11 +120,11 @@ def prepare_run(settings: PlatformSettings) -> PreparedRun:
 
 
 def tunes_embeddings(settings: PlatformSettings, terms: Terms, examples: ConversionExamples) -> bool:
-    """As the settings say; else where flipped labels train an adapter on a log with ids. In the other modes a
-    layer's few parameters take less noise, and a statistic has a cell for each value anyway."""
+    """As the settings say; else where an adapter trains on a log with ids. A statistic has a cell for each
+    value anyway, and directions of embeddings added nothing to those of layers."""
     if settings.embeddings is not None:
         return settings.embeddings
-    return settings.rank is None and terms.mode.flips and has_ids(examples)
+    return settings.rank is None and terms.mode is not Mode.STATISTIC and has_ids(examples)
 
 
 def _plan(given: Mapping[str, Any], terms: Terms, rows: int) -> AdapterPlan:

@@ -45,7 +45,7 @@ platform.toml has [tls], [agreement] (file) and [secrets] (token; mask, for join
     base = "model.safetensors"           # pre-trained on those who share
     adapter = "sensitive"                # its name
     embeddings = true                    # tune those of the advertiser's values; if not said, where no rank is
-                                         # and flipped labels train on a log with ids
+                                         # and an adapter trains on a log with ids
     rank = 8                             # of changes to layers; if not said 8, or 0 where embeddings are tuned
     out = "adapter.safetensors"
 
