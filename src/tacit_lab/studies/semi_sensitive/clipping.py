@@ -45,6 +45,7 @@ MEASURES = {"auc_loss": "AUC loss", "log_loss": "Log loss"}
 BASE = {"method": NON_PRIVATE}
 S12 = Claim("S12", "appendix A", "log loss wants a larger clip norm than AUC")
 SAME_NORM = "one norm of the grid is best for both"
+FINER = "a finer grid of norms around it"
 T28 = Claim(
     "T28", "one clip norm for both", "a clip norm chosen for the measure that counts beats one for both"
 )
@@ -86,6 +87,7 @@ def best_norms(runs: Runs, method: str, norms: Sequence[float]) -> Finding:
         logarithmic > ranking if apart_for_sure else None,
         method,
         why=SAME_NORM if logarithmic == ranking else "",
+        decider=FINER if logarithmic == ranking else "",
     )
 
 
@@ -114,6 +116,7 @@ def own_norms(runs: Runs, method: str, norms: Sequence[float]) -> Finding:
         None if same else below(own, shared),
         method,
         why=SAME_NORM if same else "",
+        decider=FINER if same else "",
     )
 
 
