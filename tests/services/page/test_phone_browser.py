@@ -15,6 +15,8 @@ import pytest
 import uvicorn
 
 from tacit.bill.protocol.directory import EpochHead
+from tacit.deliver.device.outcomes import ShownAd
+from tacit.services.page.seen import MOST_MESSAGES
 from tacit.services.signatures import Party
 from tests.support.browsers import a_browser, needs_chromium
 from tests.support.page_worlds import COHORT, DemonstrationWorld, a_demonstration
@@ -31,7 +33,8 @@ SUMS = """
   const rows = [...document.querySelectorAll("#ledger .sums tbody tr")];
   const own = rows.map(row => [...row.querySelectorAll("td")].map(cell => cell.innerText));
 """
-HARBOUR = ("Harbour", "Coffee")
+HARBOUR, RUNNING = ("Harbour", "Coffee"), ("Northport", "Running")
+NEAR_RUNNING = ("Northport", "Cycling"), ("Millbridge", "Running")
 NEAR_HARBOUR = ("Southwick", "Tea"), ("Harbour", "Tea")  # to others the same place
 NOTHING_WAITS = "!/waits here|not shown yet/.test(document.querySelector('#wallet .choices').innerText)"
 REFUSED = "The phone refused it"
@@ -308,6 +311,42 @@ def test_others_are_counted_without_one_s_own(browser: Browser, world: Demonstra
             page.reload()
             page.locator("#wallet").scroll_into_view_if_needed()
             wait_for(page, "#wallet .choices", "left among 1 other")
+
+
+def test_sums_say_whose_charges_are_whose(browser: Browser, world: DemonstrationWorld) -> None:
+    """What is of others is what was charged but for what has left of one's own, however much waits."""
+
+    def rows() -> list[list[str]]:
+        page.wait_for_timeout(50)
+        found: list[list[str]] = page.evaluate(f"() => {{ {SUMS} return own }}")
+        return found
+
+    def priced(of: list[ShownAd]) -> str:
+        return f"{sum(each.price_micros for each in of) / 1e6:.4f}"
+
+    wait_for_time(world)
+    with a_phone(browser, world, RUNNING) as page:
+        agree(page)
+        page.locator("#ledger").scroll_into_view_if_needed()
+        wait_for(page, "#ledger .verdict", "You showed 2 ads .* is on its way|the rest is on its way")
+        others = world.show(COHORT - 1, NEAR_RUNNING[0], "203.0.113.6")
+        said = wait_for(page, "#ledger .verdict", "the other 2 ads")
+        assert f"the other 2 ads for {priced(others)}" in said
+        page.locator("#phone .phone").scroll_into_view_if_needed()
+        next_ad(page)
+        page.locator("#ledger").scroll_into_view_if_needed()
+        said = wait_for(page, "#ledger .verdict", "1 ad of yours is still on the way")
+        assert f"the other 2 ads for {priced(others)}" in said
+        shown, left, sent, charged, _ = before = rows()
+        assert [each[0] for each in (shown, left, sent, charged)] == ["3", "2", "4", "4"]
+        assert float(charged[1]) - float(left[1]) == pytest.approx(float(priced(others)))
+        for _ in range(MOST_MESSAGES):  # of which the proxy remembers no more
+            world.get("/billing/head", of=Party.PROXY)
+        page.wait_for_timeout(2500)
+        assert rows()[:4] == before[:4]
+        others += world.show(COHORT, NEAR_RUNNING[1], "203.0.113.6")
+        said = wait_for(page, "#ledger .verdict", f"All of yours have left .* other {len(others)} ads")
+        assert f"other {len(others)} ads for {priced(others)}" in said
 
 
 def test_a_choice_that_was_drawn_is_shown_after_a_reload(browser: Browser, world: DemonstrationWorld) -> None:

@@ -17,6 +17,9 @@ import { h } from "/console/dom.js";
 
 const STORED = "tacit-page";
 const SHOWABLE = ["CHOSEN", "SHOWN", "ACKED", "SETTLED", "CLOSED"];
+const SENT = ["SHOWN", "ACKED", "SETTLED"];
+const STATEMENT_BYTES = 121;
+const LATE_SECONDS = 300; // after which no batch of an epoch is still on its way
 const REQUESTS = 1000; // that a public rate counts as, beside the made-up history
 const MOST_HISTORY = 20_000;
 const NAMES = {
@@ -94,6 +97,9 @@ export class Handset {
   #order = new Map();
   /** @type {Map<string, string>} an impression's batch, where several may have been in the same one */
   #batches = new Map();
+  /** @type {Map<string, { menu: string, reports: number }>} all batches of epochs that were asked for */
+  #signed = new Map();
+  #over = new Set();
 
   /** @param {import("./main.js").Env} env */
   constructor(env) {
@@ -365,6 +371,25 @@ export class Handset {
         each.others = Math.max(0, (each.cohort ?? 0) - own.length);
       }
     }
+  }
+
+  /** How many reports of this phone's menus have left the proxy, in batches that it signed for. */
+  async sent() {
+    const own = this.kept.filter((each) => SENT.includes(each.state));
+    for (const epoch of new Set(own.map((each) => each.epoch))) {
+      if (this.#over.has(epoch)) continue;
+      const said = await this.#fetch(`epochs/${epoch}/cohorts`);
+      for (let at = 0; said && at < said.length; at += STATEMENT_BYTES) {
+        const { batchId, menuId, reports } = await this.#statement(said.slice(at, at + STATEMENT_BYTES));
+        const { hex } = this.#code;
+        this.#signed.set(hex(batchId), { menu: hex(menuId), reports });
+      }
+      const last = Math.max(...own.filter((each) => each.epoch === epoch).map((each) => each.expires));
+      const isSettled = own.every((each) => each.epoch !== epoch || each.state === "SETTLED");
+      if (isSettled && Date.now() / 1000 > last + LATE_SECONDS) this.#over.add(epoch);
+    }
+    const menus = new Set(own.map((each) => each.menu));
+    return [...this.#signed.values()].reduce((sum, each) => sum + (menus.has(each.menu) ? each.reports : 0), 0);
   }
 
   /** What the proxy signed of a batch. @param {Uint8Array} data */

@@ -50,12 +50,17 @@ export function ledger(root, env) {
   /** @type {Charge[]} */
   const charges = [];
   let held = 0;
-  /** @type {{ menu: string, reports: number }[]} */
-  let batches = [];
+  /** Reports that the proxy signed for, of this phone's menus; null while it does not say. @type {number | null} */
+  let sent = null;
+  // What has left is told against charges and batches that were asked for since.
+  const settled = () => device.kept.filter((each) => LEFT.includes(each.state)).length;
+  let asked = 0;
   const draw = () => {
-    const told = reconcile(device.kept, charges, batches);
-    update(sums, [sheet(told)]);
-    say(verdict, told.words);
+    if (asked === settled()) {
+      const told = reconcile(device.kept, charges, sent);
+      update(sums, [sheet(told)]);
+      say(verdict, told.words);
+    }
     say(way, onTheWay(device));
     update(list, arrived(device, charges, held));
   };
@@ -65,6 +70,13 @@ export function ledger(root, env) {
   whileSeen(root, async () => {
     if (device.kept.some((each) => WAITING.includes(each.state))) await device.settle();
     const wrong = [];
+    const before = settled();
+    try {
+      sent = await device.sent();
+    } catch {
+      sent = null;
+      wrong.push("The proxy does not answer: is it running?");
+    }
     try {
       for (let page = 0; page < MOST_PAGES; page++) {
         const after = charges.length ? `?after=${charges[charges.length - 1].number}` : "";
@@ -76,13 +88,7 @@ export function ledger(root, env) {
     } catch (problem) {
       wrong.push(said(problem));
     }
-    try {
-      /** @type {{ kind: string, fields: any }[]} */
-      const seen = await env.get(`${env.parties.proxy.url}/demonstration/seen`);
-      batches = seen.filter((each) => each.kind === "batch").map((each) => each.fields);
-    } catch (problem) {
-      wrong.push(said(problem));
-    }
+    asked = before;
     say(trouble, wrong.length ? `${wrong.join(" ")} What is known already stays.` : "");
     draw();
   });
@@ -129,47 +135,52 @@ function add(all) {
  * reports those are, so that others may be among them.
  * @param {import("../handset.js").Kept[]} kept
  * @param {Charge[]} charges
- * @param {{ menu: string, reports: number }[]} batches
+ * @param {number | null} sent
  */
-export function reconcile(kept, charges, batches) {
+export function reconcile(kept, charges, sent) {
   const own = kept
     .filter((each) => [...LEFT, ...WAITING].includes(each.state))
     .map((each) => ({ ...each, micros: each.priceMicros }));
   const left = add(own.filter((each) => LEFT.includes(each.state)));
   const shown = add(own);
   const menus = new Set(own.map((each) => `${each.epoch} ${each.lane} ${each.place}`));
-  const ids = new Set(own.map((each) => each.menu));
   const charged = add(
     charges
       .filter((each) => menus.has(`${each.epoch} ${each.lane} ${each.context}`))
       .map((each) => ({ micros: each.price_micros })),
   );
-  const sent = batches.filter((each) => ids.has(each.menu)).reduce((sum, each) => sum + each.reports, 0);
   return {
     shown,
     left,
     charged,
     sent,
     all: add(charges.map((each) => ({ micros: each.price_micros }))),
-    words: agree(shown, left, charged),
+    words: agree(shown, left, charged, sent ?? charged.ads),
   };
 }
 
-/** @param {Sum} shown @param {Sum} left @param {Sum} charged */
-function agree(shown, left, charged) {
+/** @param {Sum} shown @param {Sum} left of those @param {Sum} charged @param {number} sent */
+function agree(shown, left, charged, sent) {
   const ads = (/** @type {Sum} */ sum) => `${plural(sum.ads, "ad")} for ${money(sum.micros, 4)}`;
   if (!shown.ads) return "Nothing was shown yet.";
   const what = `You showed ${ads(shown)}; the ad server charged ${ads(charged)} from the same menus.`;
-  if (charged.ads === shown.ads && charged.micros === shown.micros)
-    return `${what} The sums agree to the last millionth.`;
   if (!left.ads && !charged.ads) return `${what} Nothing has left the proxy yet: all of it is on its way.`;
-  if (charged.ads === left.ads && charged.micros === left.micros)
-    return `${what} That is what has left the proxy, to the last millionth; the rest is on its way.`;
-  if (charged.ads > shown.ads) {
-    const rest = { ads: charged.ads - shown.ads, micros: charged.micros - shown.micros };
-    return `${what} The other ${ads(rest)} are of other phones in the same batches: nobody can say which charge is whose.`;
+  // What has left was accepted, hence charged: where fewer charges are here, they were asked for before.
+  if (charged.ads !== sent || charged.ads < left.ads)
+    return `${what} The proxy’s count and the charges were not asked for at the same moment: the next look has both.`;
+  const waits = shown.ads - left.ads;
+  if (charged.ads === left.ads) {
+    if (charged.micros !== left.micros)
+      return `${what} What has left the proxy is ${ads(left)}: the sums differ, which the auditor’s check looks into.`;
+    return waits
+      ? `${what} That is what has left the proxy, to the last millionth; the rest is on its way.`
+      : `${what} The sums agree to the last millionth.`;
   }
-  return `${what} Some of yours are on their way, and some charges may be of other phones: nobody can say which is whose.`;
+  const rest = { ads: charged.ads - left.ads, micros: charged.micros - left.micros };
+  const others = `${ads(rest)} ${rest.ads === 1 ? "is" : "are"} of other phones: nobody can say which charge is whose.`;
+  const way = waits ? ` ${plural(waits, "ad")} of yours ${waits === 1 ? "is" : "are"} still on the way.` : "";
+  if (!left.ads) return `${what} None of yours has left the proxy, so ${others}${way}`;
+  return `${what} ${waits ? `Of yours, ${ads(left)} ${left.ads === 1 ? "has" : "have"} left the proxy` : "All of yours have left the proxy"}; the other ${others}${way}`;
 }
 
 /** @param {ReturnType<typeof reconcile>} told */
@@ -177,7 +188,7 @@ function sheet({ shown, left, charged, sent, all }) {
   const rows = [
     { who: "This phone showed", ads: shown.ads, micros: shown.micros },
     { who: "of which have left the proxy", ads: left.ads, micros: left.micros },
-    { who: "The proxy sent on, of the same menus", ads: sent, micros: null },
+    { who: "The proxy signed for, of the same menus", ads: sent, micros: null },
     { who: "The ad server charged, of the same menus", ads: charged.ads, micros: charged.micros },
     { who: "and of all menus, for all phones", ads: all.ads, micros: all.micros },
   ];
@@ -185,7 +196,7 @@ function sheet({ shown, left, charged, sent, all }) {
     "Ads that were shown and charged",
     [
       { title: "Who says so", cell: (each) => each.who },
-      { title: "Ads", number: true, cell: (each) => count(each.ads) },
+      { title: "Ads", number: true, cell: (each) => (each.ads === null ? "–" : count(each.ads)) },
       {
         title: "Amount",
         number: true,
