@@ -225,6 +225,35 @@ class Place:
     hierarchy: Hierarchy
     contexts: tuple[tuple[str, ...], ...]
 
+    @property
+    def disclosure(self) -> DisclosureLevel:
+        """What its devices tell of a context."""
+        levels = self.hierarchy.levels()
+        return DisclosureLevel(levels[min(1, len(levels) - 1)])
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """So many devices that agreed stay where this is what one discloses: their reports are of its menus."""
+
+    values: tuple[str, ...]
+    devices: int
+
+    def settle_in(self, visitors: Sequence[Visitor], place: Place) -> None:
+        """Give them contexts there alone. BadInput: nothing is there, or they are too few."""
+        there = [
+            each
+            for each in place.contexts
+            if place.disclosure.disclose(place.hierarchy, each).values == self.values
+        ]
+        if not there:
+            raise BadInput("expected a place that contexts generalise to, got another")
+        agreed = [each for each in visitors if each.device.settings.consent]
+        if self.devices > len(agreed):
+            raise BadInput(f"expected at most {len(agreed)} neighbours of so many devices, got {self.devices}")
+        for each in agreed[: self.devices]:
+            each.contexts = there
+
 
 def read_place(given: Path) -> Place:
     """A folder, or the parties.toml in it."""
@@ -260,19 +289,31 @@ def run_visits(
     clock: Clock,
     entropy: Entropy,
     wait_seconds: float = 10.0,
+    first: int = 0,
+    journals: Path | None = None,
+    neighbours: Neighbours | None = None,
 ) -> Seen:
-    """Let devices visit, wait a little for their batches, and say what became of it."""
-    journals = place.folder / "devices"
+    """Let devices visit, wait a little for their batches, and say what became of it. They are numbered from
+    `first` on, and have what they spent in `journals`: by default in the folder of the parties."""
+    journals = place.folder / "devices" if journals is None else journals
     if not journals.is_dir():
         make_private_folder(journals)
     url = place.parties.proxy.url
     with open_client(place.parties.proxy.trust, TIMEOUT_SECONDS) as client, _answering(url):
         channel = HttpAdChannel(client, url, entropy=entropy, sleep=time.sleep)
         _wait_for_epoch(channel, wait_seconds)
-        visitors = [_visitor(place, journals, number, channel, entropy) for number in range(devices)]
+        visitors = [
+            _visitor(place, journals, number, channel, entropy) for number in range(first, first + devices)
+        ]
+        if neighbours is not None:
+            neighbours.settle_in(visitors, place)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(lambda visitor: visitor.visit(visits, clock), visitors))
-            list(pool.map(lambda visitor: _join_rounds(place, visitor, client, entropy, clock), visitors))
+            list(
+                pool.map(
+                    lambda visitor: _join_rounds(place, journals, visitor, client, entropy, clock), visitors
+                )
+            )
         settled, waiting = _settle(visitors, clock, wait_seconds)
         epochs = sorted({ad.epoch for visitor in visitors for _, ad in visitor.shown})
         sizes = [size for epoch in epochs for size in _batch_sizes(channel, epoch)]
@@ -303,10 +344,9 @@ def _visitor(place: Place, journals: Path, number: int, channel: PackChannel, en
     """Three of four agreed that it chooses for them, and one of two that it counts. It keeps to campaigns' caps
     as devices do."""
     counting = CountingChannel(channel)
-    levels = place.hierarchy.levels()
     settings = DeviceSettings(
         place.hierarchy,
-        DisclosureLevel(levels[min(1, len(levels) - 1)]),
+        place.disclosure,
         consent=number % 4 != 3,
         statistics=StatisticsConsent(allowed=number % 2 == 0),
         look_back_seconds=LOOK_BACK_SECONDS,
@@ -318,7 +358,9 @@ def _visitor(place: Place, journals: Path, number: int, channel: PackChannel, en
     return Visitor(number, device, counting, place.contexts)
 
 
-def _join_rounds(place: Place, visitor: Visitor, client: httpx.Client, entropy: Entropy, clock: Clock) -> None:
+def _join_rounds(
+    place: Place, journals: Path, visitor: Visitor, client: httpx.Client, entropy: Entropy, clock: Clock
+) -> None:
     """Where the folder has the proxy's secret to enrol devices with, as that of a trial does."""
     settings = place.folder / "proxy.toml"
     if not visitor.device.settings.statistics.allowed or not settings.exists():
@@ -326,7 +368,7 @@ def _join_rounds(place: Place, visitor: Visitor, client: httpx.Client, entropy: 
     name = visitor.number.to_bytes(credentials.DEVICE_BYTES, "big")
     key = credentials.issue_device_key(load_settings(settings, Party.PROXY).secrets["enrolment"], name)
     keys = PublicKeys(place.parties.proxy.public_key, place.parties.server.public_key)
-    memory = SqlDeviceStore.open(place.folder / "devices" / f"{visitor.number}-counts.sqlite")
+    memory = SqlDeviceStore.open(journals / f"{visitor.number}-counts.sqlite")
     reporter = Reporter(name, key, entropy, memory, proxy_key=keys.proxy, server_key=keys.server)
     uploads = HttpUploads(
         client, place.parties.proxy.url, reporter, keys, entropy=entropy, sleep=time.sleep, attempts=3

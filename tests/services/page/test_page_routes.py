@@ -224,9 +224,38 @@ def test_other_phones_show_ads_that_are_charged(tmp_path: Path, monkeypatch: pyt
         assert 0 < charged["total_micros"] <= told["price_micros"]
 
 
+def test_other_phones_are_new_ones_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None has spent anything, some are where they are asked to be, and those of `tacit serve visit` are not
+    among them: three of four agreed, and show all of their ads privately, as often as somebody asks."""
+    with a_demonstration(tmp_path / "demo") as world:
+        monkeypatch.setattr(visits, "open_client", lambda *_: world.client("203.0.113.9"))
+        for values, neighbours in ((["North", "Sport"], 2), (["South", "Food"], 3)):
+            for _ in range(2):
+                asked = {"phones": 4, "ads_each": 5, "neighbours": neighbours, "place": values}
+                told = world.ask("POST", "/demonstration/visits", json=asked).json()
+                assert told["lanes"] == {"personal": 15, "public": 5}
+                assert told["here"] >= 5 * neighbours
+        assert not (world.folder / "devices").exists()
+
+
 @pytest.mark.parametrize(
     "body",
-    [{"phones": 0}, {"phones": 51}, {"ads_each": 11}, {"phones": 2.5}, {"phones": True}, {"more": 1}, [], 3],
+    [
+        {"phones": 0},
+        {"phones": 51},
+        {"ads_each": 11},
+        {"phones": 2.5},
+        {"phones": True},
+        {"more": 1},
+        [],
+        3,
+        {"neighbours": 3},
+        {"neighbours": 17, "place": ["North", "Food"]},
+        {"neighbours": 16, "place": ["North", "Food"]},
+        {"neighbours": 1, "place": ["North", "Opera"]},
+        {"neighbours": 1, "place": "North"},
+        {"place": ["x" * 201]},
+    ],
 )
 def test_visits_that_cannot_be_are_refused(world: DemonstrationWorld, body: Any) -> None:
     answer = world.ask("POST", "/demonstration/visits", json=body)

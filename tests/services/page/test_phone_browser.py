@@ -34,6 +34,7 @@ SUMS = """
   const own = rows.map(row => [...row.querySelectorAll("td")].map(cell => cell.innerText));
 """
 HARBOUR, RUNNING = ("Harbour", "Coffee"), ("Northport", "Running")
+SOUTHWICK = ("Southwick", "Coffee")
 NEAR_RUNNING = ("Northport", "Cycling"), ("Millbridge", "Running")
 NEAR_HARBOUR = ("Southwick", "Tea"), ("Harbour", "Tea")  # to others the same place
 NOTHING_WAITS = "!/waits here|not shown yet/.test(document.querySelector('#wallet .choices').innerText)"
@@ -108,10 +109,10 @@ def a_tab(context: BrowserContext, world: DemonstrationWorld, wrong: list[str]) 
     return page
 
 
-def wait_for(page: Page, place: str, words: str) -> str:
+def wait_for(page: Page, place: str, words: str, seconds: int = 10) -> str:
     """Until an element says so; all that it says."""
     found = page.locator(place).filter(has_text=re.compile(words))
-    found.first.wait_for(timeout=10_000)
+    found.first.wait_for(timeout=1000 * seconds)
     return found.first.inner_text()
 
 
@@ -127,11 +128,9 @@ def wait_until(page: Page, expression: str) -> None:
 def wait_for_time(world: DemonstrationWorld, seconds: int = 20) -> None:
     """Until an epoch is open for so long: its menus are those of a whole test."""
 
-    def left() -> float:
-        head = EpochHead.from_bytes(world.get("/billing/head", of=Party.PROXY).content)
-        return head.closes - time.time()
-
-    world.wait_until(lambda: left() >= seconds)
+    head = EpochHead.from_bytes(world.get("/billing/head", of=Party.PROXY).content)
+    if head.closes - time.time() < seconds:
+        time.sleep(head.closes - time.time() + 0.5)
 
 
 def agree(page: Page) -> None:
@@ -347,6 +346,40 @@ def test_sums_say_whose_charges_are_whose(browser: Browser, world: Demonstration
         others += world.show(COHORT, NEAR_RUNNING[1], "203.0.113.6")
         said = wait_for(page, "#ledger .verdict", f"All of yours have left .* other {len(others)} ads")
         assert f"other {len(others)} ads for {priced(others)}" in said
+
+
+def test_other_phones_come_where_one_is(browser: Browser, world: DemonstrationWorld) -> None:
+    """As often as somebody asks, whoever visited before: a report waits, and leaves among theirs."""
+    wait_for_time(world, 25)
+    with a_phone(browser, world, SOUTHWICK) as page:
+        agree(page)
+        for shown in (1, 2):
+            page.locator("#ledger").scroll_into_view_if_needed()
+            said = wait_for(page, "#ledger .way", "A private one waits .* while the menu is offered: until ")
+            assert "epoch that is over" not in said
+            button = page.get_by_role("button", name="Let other phones visit")
+            button.click()
+            said = wait_for(page, "#ledger .visited", "16 other phones showed 48 ads", 30)
+            private, here, public = map(int, re.findall(r"(\d+)(?: chosen| of them| as)", said))
+            assert (private, public) == (36, 12)
+            assert here >= COHORT * 3
+            wait_for(page, "#ledger .way", "Nothing is on its way")
+            page.locator("#wallet").scroll_into_view_if_needed()
+            left_as = page.locator("#wallet .choices .mark").filter(has_text="left among")
+            assert left_as.count() == shown
+            if shown == 1:
+                next_ad(page)
+        assert not (world.folder / "devices").exists()
+
+
+def test_a_report_of_an_epoch_that_is_over_says_so(browser: Browser, world: DemonstrationWorld) -> None:
+    with a_phone(browser, world, SOUTHWICK) as page:
+        agree(page)
+        page.clock.set_system_time(time.time() + 90)  # its menus are offered for a minute
+        page.locator("#ledger").scroll_into_view_if_needed()
+        said = wait_for(page, "#ledger .way", "It is of an epoch that is over")
+        assert re.search(r"it leaves at (\d\d \w+, )?\d\d:\d\d UTC, with however many there are", said)
+        assert "Other phones help" not in said
 
 
 def test_a_choice_that_was_drawn_is_shown_after_a_reload(browser: Browser, world: DemonstrationWorld) -> None:

@@ -100,6 +100,8 @@ export class Handset {
   /** @type {Map<string, { menu: string, reports: number }>} all batches of epochs that were asked for */
   #signed = new Map();
   #over = new Set();
+  /** @type {Map<number, number>} when menus of an epoch are no longer offered */
+  #closes = new Map();
 
   /** @param {import("./main.js").Env} env */
   constructor(env) {
@@ -321,9 +323,12 @@ export class Handset {
 
   /** Read the journal: menus, impressions and the account. */
   async #read() {
-    const { hex, readListed } = this.#code;
+    const { hex, readHead, readListed } = this.#code;
     for (const { key, data } of await this.#tacit.journal("m")) {
       if (!this.#menus.has(key)) this.#menus.set(key, (await readListed(data)).menu);
+    }
+    for (const { epoch, data } of await this.#tacit.journal("h")) {
+      if (!this.#closes.has(epoch)) this.#closes.set(epoch, (await readHead(data, this.#keys)).closes);
     }
     for (const row of await this.#tacit.journal("i")) this.#rows.set(row.key, row);
     const rows = [...this.#rows.values()].filter((row) => SHOWABLE.includes(row.state));
@@ -394,8 +399,19 @@ export class Handset {
 
   /** What the proxy signed of a batch. @param {Uint8Array} data */
   #statement(data) {
-    const { readStatement, unhex } = this.#code;
-    return readStatement(data, { proxySigning: unhex(this.env.parties.proxy.signing) });
+    return this.#code.readStatement(data, this.#keys);
+  }
+
+  /** What both parties sign with. */
+  get #keys() {
+    const { proxy, server } = this.env.parties;
+    const { unhex } = this.#code;
+    return { serverSigning: unhex(server.signing), proxySigning: unhex(proxy.signing) };
+  }
+
+  /** When menus of an epoch are no longer offered; as long as that is not known, never. @param {number} epoch */
+  closes(epoch) {
+    return this.#closes.get(epoch) ?? Infinity;
   }
 
   /** Bytes that the proxy has for every device. @param {string} path */
@@ -406,14 +422,12 @@ export class Handset {
 
   /** Names of ads, from the pack that the device has anyway. */
   async #readNames() {
-    const { hex, readPack, unhex } = this.#code;
+    const { hex, readPack } = this.#code;
     const menu = this.menu("personal");
     if (!menu || menu.entries.every(({ campaign }) => this.#packs.has(campaign))) return;
-    const { proxy, server } = this.env.parties;
     const pack = await this.#fetch(`packs/${hex(menu.id)}`);
     if (!pack) return;
-    const keys = { serverSigning: unhex(server.signing), proxySigning: unhex(proxy.signing) };
-    const { campaigns } = await readPack(pack, keys, menu.id);
+    const { campaigns } = await readPack(pack, this.#keys, menu.id);
     for (const { number, creatives } of campaigns) {
       this.#packs.add(number);
       if (creatives[0]) this.#names.set(number, creatives[0].title);

@@ -4,7 +4,7 @@
 import { h, update } from "/console/dom.js";
 import { count, money, moment, plural } from "/console/format.js";
 import { mark, table } from "/console/parts.js";
-import { handset, hasParties, say, whileSeen } from "../handset.js";
+import { handset, hasParties, placeName, say, whileSeen } from "../handset.js";
 
 /**
  * @typedef {{ number: number, campaign: number | null, advertiser: string, title: string, price_micros: number, reason: string,
@@ -14,6 +14,8 @@ import { handset, hasParties, say, whileSeen } from "../handset.js";
 
 const LISTED = 6;
 const MOST_PAGES = 50;
+const LEAST_PHONES = 16;
+const MOST_PHONES = 50;
 const LEFT = ["SETTLED"];
 const WAITING = ["SHOWN", "ACKED"];
 
@@ -30,7 +32,7 @@ export function ledger(root, env) {
   const visited = h(
     "p",
     { class: "words visited", role: "status" },
-    "They show ads at the same proxy, and fill the batches that yours hide in.",
+    "They show ads at the same proxy, some of them at your phone’s place: their reports fill the batches of the menus that are offered now.",
   );
   const found = h("div", { class: "found", role: "status" });
   const trouble = h("p", { class: "trouble", role: "status" });
@@ -97,11 +99,8 @@ export function ledger(root, env) {
     others.disabled = true;
     say(visited, "Other phones are choosing, showing and reporting…");
     try {
-      const { phones, shown, price_micros: micros } = await env.post("/demonstration/visits", {});
-      say(
-        visited,
-        `${plural(phones, "other phone")} showed ${plural(shown, "ad")} for ${money(micros, 4)}. Nobody but they can tell which reports are theirs.`,
-      );
+      const told = await env.post("/demonstration/visits", company(device));
+      say(visited, visitWords(told, placeName(device.disclosed)));
     } catch (problem) {
       say(visited, said(problem));
     }
@@ -118,6 +117,25 @@ export function ledger(root, env) {
     }
     check.disabled = false;
   });
+}
+
+/** Phones that visit, of which so many stay at this phone's place as fill a batch. @param {import("../handset.js").Handset} device */
+function company(device) {
+  const cohort = device.menu("personal")?.smallestCohort ?? 0;
+  const phones = Math.min(MOST_PHONES, Math.max(LEAST_PHONES, 4 * Math.ceil(cohort / 3)));
+  // Three of four agree to private choices.
+  const neighbours = Math.min(cohort, 3 * Math.floor(phones / 4));
+  return { phones, neighbours, place: device.disclosed.values };
+}
+
+/**
+ * @param {{ phones: number, shown: number, price_micros: number, lanes: Record<string, number>, here: number }} told
+ * @param {string} place
+ */
+function visitWords({ phones, shown, price_micros: micros, lanes, here }, place) {
+  const ads = `${plural(phones, "other phone")} showed ${plural(shown, "ad")} for ${money(micros, 4)}`;
+  const how = `${count(lanes.personal)} chosen privately, ${count(here)} of them in ${place}; ${count(lanes.public)} as everybody is shown`;
+  return `${ads}: ${how}. Nobody but they can tell which reports are theirs.`;
 }
 
 /** @param {unknown} problem */
@@ -215,8 +233,28 @@ function onTheWay(device) {
   if (!waits.length) return "Nothing is on its way.";
   const now = Date.now() / 1000;
   const cohort = device.menu("personal")?.smallestCohort ?? 1;
-  const last = Math.max(...waits.map((each) => each.expires));
-  return `On their way: ${plural(waits.length, "report")}. A private one waits at the proxy until ${count(cohort)} of its menu are there to hide among, or until ${moment(last, now)} UTC, when it leaves with however many there are. Other phones help to fill a batch.`;
+  const isOver = (/** @type {import("../handset.js").Kept} */ each) => device.closes(each.epoch) <= now;
+  const [over, open] = [waits.filter(isOver), waits.filter((each) => !isOver(each))];
+  const leaves = (/** @type {import("../handset.js").Kept[]} */ some) =>
+    `${moment(Math.max(...some.map((each) => each.expires)), now)} UTC, with however many there are`;
+  const words = [`On the way: ${plural(waits.length, "report")}.`];
+  if (open.length)
+    words.push(
+      `A private one waits at the proxy until ${count(cohort)} of its menu are there to hide among, or leaves at ${leaves(open)}. Other phones help to fill a batch while the menu is offered: until ${clock(Math.min(...open.map((each) => device.closes(each.epoch))))} UTC.`,
+    );
+  if (over.length) {
+    const which = open.length ? plural(over.length, "report") : over.length === 1 ? "It" : "They";
+    const [is, leave] = over.length === 1 ? ["is", "leaves"] : ["are", "leave"];
+    words.push(
+      `${which} ${is} of an epoch that is over, which other phones no longer report for: without ${count(cohort)} of the menu, ${over.length === 1 ? "it" : "they"} ${leave} at ${leaves(over)}.`,
+    );
+  }
+  return words.join(" ");
+}
+
+/** @param {number} second */
+function clock(second) {
+  return Number.isFinite(second) ? new Date(second * 1000).toISOString().slice(11, 19) : "then";
 }
 
 /** @param {import("../handset.js").Handset} device @param {Charge[]} charges @param {number} held */
