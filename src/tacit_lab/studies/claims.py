@@ -180,7 +180,8 @@ class ClaimVerdict:
     @property
     def missing(self) -> list[StudyResult]:
         """Studies that would say more if they had results there."""
-        return [read for read in self.silent if read.kept is None or read.stale]
+        lacking = [read for read in self.silent if read.kept is None or read.stale]
+        return [read for read in lacking if read.stale or not read.study.inputs.alone]
 
     @cached_property
     def kind(self) -> str:

@@ -141,6 +141,7 @@ class StudyInputs:
     minutes  on two cores, with the files in circulation
     least    bytes of a file that is more than a sample
     key      the key that units go by, which the search log takes for sensitive
+    alone    published files decide: made up it only shows that it runs, and its claims lack nothing without
     """
 
     reads: Sequence[str] = ()
@@ -148,6 +149,7 @@ class StudyInputs:
     minutes: Mapping[StudyScale, float] = field(default_factory=dict)
     least: int = 0
     key: str = ""
+    alone: bool = False
 
     def lacking(self, data: Path, public_keys: Sequence[str]) -> str:
         """Why the files of a folder do not allow the study; empty where they do, or where only trying tells."""

@@ -120,7 +120,7 @@ def test_a_published_file_is_found_by_either_name(tmp_path: Path) -> None:
     asked = StudyRequest(tmp_path, StudyScale.SMALL, data=tmp_path)
     with pytest.raises(BadInput, match=r"expected criteo-search\.csv, \.tsv, \.txt"):
         partner_log(asked)
-    for name in ("criteo-search.parquet", "criteo_search_219_partners.parquet"):
+    for name in ("criteo_search_219_partners.parquet", "criteo-search.parquet"):
         (tmp_path / name).write_bytes(b"")
         assert partner_log(asked).file == tmp_path / name
     assert partner_work(asked).tuned == 20

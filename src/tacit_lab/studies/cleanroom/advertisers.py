@@ -36,7 +36,7 @@ from tacit_lab.studies.plotting import Mechanism, Panel, Series
 from tacit_lab.studies.report import ONE_SEED, Axes, mean_line
 from tacit_lab.studies.results import ResultFiles
 from tacit_lab.studies.runs import LabelledTask, Runs, mean, run_tasks, words
-from tacit_lab.studies.study import Claim, Finding, Study, StudyOutcome, StudyRequest, StudyScale
+from tacit_lab.studies.study import Claim, Finding, Study, StudyInputs, StudyOutcome, StudyRequest, StudyScale
 from tacit_lab.studies.verdicts import at_most, below, between, every, no_better, say, signed_gap
 
 NAME = "cleanroom-advertisers"
@@ -327,4 +327,7 @@ STUDY = Study(
     (C1, C2, C3, C4, C5, C6, C8, T71, T72, T73, T74),
     {StudyScale.TOY: 0.5, StudyScale.SMALL: 32, StudyScale.FULL: 60},
     {StudyScale.TOY: 1, StudyScale.SMALL: 1, StudyScale.FULL: 1}, run, judge,
+    StudyInputs(
+        ("criteo-search",), minutes={StudyScale.SMALL: 32, StudyScale.FULL: 60}, least=50_000_000, alone=True
+    ),
 )  # fmt: skip

@@ -18,6 +18,7 @@ from tacit_lab.studies.cleanroom.comparisons import calibrated_logits, own_logit
 from tacit_lab.studies.cleanroom.setting import LEARNING, NO_PRIVACY, TASK
 from tacit_lab.studies.digests import TRAINING, digest
 from tacit_lab.studies.logs import Frequent, Hashed, ReadyLog, StudyLog
+from tacit_lab.studies.published import published_file
 from tacit_lab.studies.runs import Record
 from tacit_lab.studies.study import StudyRequest, StudyScale
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from tacit.cleanroom.platform.steps import AdapterPlan
     from tacit.privacy.calibration import CalibrationMemory
 
-FILES = ("criteo_search_219_partners.parquet", "criteo-search.parquet")
 MADE_UP, PUBLISHED = "search-small", "criteo-search"
 BINS = 2**15  # of the user's side, device and audience, that the platform knows and hashes
 USER_FIELDS = 2  # of it that are read: the third names the user
@@ -77,10 +77,7 @@ def partner_log(asked: StudyRequest) -> StudyLog:
     public, user = Frequent(5), Hashed(BINS)
     if asked.data is None:
         return StudyLog(MADE_UP, WORK[asked.scale].rows, 1, public=public, sensitive=user)
-    from tacit_lab.studies.logs import published_file
-
-    found = [asked.data / name for name in FILES if (asked.data / name).is_file()]
-    file = found[0] if found else published_file(asked.data, PUBLISHED)
+    file = published_file(asked.data, PUBLISHED)
     return StudyLog(PUBLISHED, 0, 0, public=public, sensitive=user, file=file)
 
 
