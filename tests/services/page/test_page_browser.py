@@ -136,6 +136,7 @@ def test_a_round_tells_what_came_of_it(browser: Browser, url: str) -> None:
     with a_page(browser, url) as page:
         assert page.inner_text(".outcome") == "No round has run yet."
         said = run_round(page)
+        assert page.evaluate("document.activeElement.innerText") == "Run a round"
         assert said.startswith("Released: nobody dropped out, no report was refused, and ")
         assert re.search(r"(9|1\d) of 12 intervals hold the truth\.$", said)
         assert page.locator("#rounds svg .truth").count() == 12

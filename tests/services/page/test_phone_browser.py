@@ -38,6 +38,11 @@ SOUTHWICK = ("Southwick", "Coffee")
 NEAR_RUNNING = ("Northport", "Cycling"), ("Millbridge", "Running")
 NEAR_HARBOUR = ("Southwick", "Tea"), ("Harbour", "Tea")  # to others the same place
 NOTHING_WAITS = "!/waits here|not shown yet/.test(document.querySelector('#wallet .choices').innerText)"
+WRONG_HINTS = """
+  [...document.querySelectorAll(".wide")]
+    .filter(box => box.parentElement.classList.contains("overflows") !== box.scrollWidth > box.clientWidth + 1)
+    .map(box => box.getAttribute("aria-label"))
+"""
 REFUSED = "The phone refused it"
 
 
@@ -133,6 +138,11 @@ def wait_for_time(world: DemonstrationWorld, seconds: int = 20) -> None:
         time.sleep(head.closes - time.time() + 0.5)
 
 
+def focused(page: Page) -> str:
+    words: str = page.evaluate("document.activeElement.innerText")
+    return words
+
+
 def agree(page: Page) -> None:
     wait_for(page, "#phone .why", "epsilon 0")
     page.get_by_role("button", name="Yes, privately").click()
@@ -172,6 +182,7 @@ def test_nothing_private_is_read_before_somebody_agrees(browser: Browser, world:
         page.get_by_role("button", name="Allow it").focus()  # by the keyboard
         page.keyboard.press("Enter")
         wait_for(page, "#phone .why", "Chosen on this phone, with chance mixed in: epsilon 1")
+        assert focused(page) == "Take it back"
         assert spent(page) == 1
         chances = page.locator("#phone .tight tbody td:last-child").all_inner_texts()
         favoured, other = math.e / (math.e + 2), 1 / (math.e + 2)
@@ -253,6 +264,8 @@ def test_a_spent_wallet_and_sums_that_agree(browser: Browser, world: Demonstrati
         assert spent(page) == 6
         assert wait_for(page, "#phone .why", SPENT).startswith("What everybody in South · Sport is shown")
         assert page.get_by_role("button", name="Spend it").is_disabled()
+        assert focused(page) == "Spend it"
+        page.keyboard.press("Enter")  # which does nothing any more
         page.get_by_role("button", name="Next ad").click()
         wait_for(page, "#wallet .choices .source", "The last 7 of 9")
         assert spent(page) == 6
@@ -278,6 +291,7 @@ def test_a_spent_wallet_and_sums_that_agree(browser: Browser, world: Demonstrati
 
         page.get_by_role("button", name="Run the auditor’s check").click()
         wait_for(page, "#ledger .found", "Everything holds.")
+        assert focused(page) == "Run the auditor’s check"
         assert re.search(
             r"\d+ batches with \d+ reports were signed by the proxy", page.inner_text("#ledger .found")
         )
@@ -288,6 +302,7 @@ def test_a_spent_wallet_and_sums_that_agree(browser: Browser, world: Demonstrati
         serious = [each for each in found["violations"] if each["impact"] in ("serious", "critical")]
         assert [f"{each['id']}: {each['nodes'][0]['html']}" for each in serious] == []
         assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        assert page.evaluate(WRONG_HINTS) == []
 
 
 def test_others_are_counted_without_one_s_own(browser: Browser, world: DemonstrationWorld) -> None:
@@ -350,7 +365,7 @@ def test_sums_say_whose_charges_are_whose(browser: Browser, world: Demonstration
 
 def test_other_phones_come_where_one_is(browser: Browser, world: DemonstrationWorld) -> None:
     """As often as somebody asks, whoever visited before: a report waits, and leaves among theirs."""
-    wait_for_time(world, 25)
+    wait_for_time(world, 35)
     with a_phone(browser, world, SOUTHWICK) as page:
         agree(page)
         for shown in (1, 2):
@@ -363,6 +378,7 @@ def test_other_phones_come_where_one_is(browser: Browser, world: DemonstrationWo
             private, here, public = map(int, re.findall(r"(\d+)(?: chosen| of them| as)", said))
             assert (private, public) == (36, 12)
             assert here >= COHORT * 3
+            assert focused(page) == "Let other phones visit"
             wait_for(page, "#ledger .way", "Nothing is on its way")
             page.locator("#wallet").scroll_into_view_if_needed()
             left_as = page.locator("#wallet .choices .mark").filter(has_text="left among")
@@ -373,6 +389,7 @@ def test_other_phones_come_where_one_is(browser: Browser, world: DemonstrationWo
 
 
 def test_a_report_of_an_epoch_that_is_over_says_so(browser: Browser, world: DemonstrationWorld) -> None:
+    wait_for_time(world)
     with a_phone(browser, world, SOUTHWICK) as page:
         agree(page)
         page.clock.set_system_time(time.time() + 90)  # its menus are offered for a minute
@@ -380,6 +397,11 @@ def test_a_report_of_an_epoch_that_is_over_says_so(browser: Browser, world: Demo
         said = wait_for(page, "#ledger .way", "It is of an epoch that is over")
         assert re.search(r"it leaves at (\d\d \w+, )?\d\d:\d\d UTC, with however many there are", said)
         assert "Other phones help" not in said
+        page.set_viewport_size({"width": 360, "height": 900})
+        wait_for(page, "#wallet .choices", "reported, waits for others")
+        fits = "box => box.scrollWidth <= box.clientWidth + 1"
+        assert page.locator("#wallet .choices .wide").evaluate(fits)
+        assert page.evaluate(WRONG_HINTS) == []
 
 
 def test_a_choice_that_was_drawn_is_shown_after_a_reload(browser: Browser, world: DemonstrationWorld) -> None:

@@ -142,11 +142,21 @@ function follow(nav, sections) {
   for (const each of sections) seen.observe(each);
 }
 
-/** Say where a table is wider than its box. @param {Element} root */
+/** Say where a table is wider than its box, whenever it is drawn or the page's width changes. @param {Element} root */
 function hintAtWidth(root) {
-  for (const box of root.querySelectorAll(".wide")) {
-    box.parentElement?.classList.toggle("overflows", box.scrollWidth > box.clientWidth + 1);
-  }
+  const measure = () => {
+    const all = [...root.querySelectorAll(".wide")];
+    const isWider = (/** @type {Element} */ box) => box.scrollWidth > box.clientWidth + 1;
+    for (const box of all) box.parentElement?.classList.remove("narrow", "overflows");
+    // Where a narrow first column is enough, nothing is left to scroll to.
+    const narrow = all.filter(isWider);
+    for (const box of narrow) box.parentElement?.classList.add("narrow");
+    for (const box of narrow.filter(isWider)) box.parentElement?.classList.add("overflows");
+    drawn.takeRecords();
+  };
+  const drawn = new MutationObserver(measure);
+  drawn.observe(root, { childList: true, characterData: true, subtree: true, attributeFilter: ["class"] });
+  new ResizeObserver(measure).observe(root);
 }
 
 async function start() {
@@ -172,7 +182,7 @@ async function start() {
     footer(),
   );
   follow(nav, sections);
-  new ResizeObserver(() => hintAtWidth(content)).observe(content);
+  hintAtWidth(content);
   if (location.hash.length > 1) document.getElementById(location.hash.slice(1))?.scrollIntoView();
 }
 

@@ -223,6 +223,7 @@ function attacks(data) {
   more.addEventListener("click", () => {
     place.replaceChildren(table("Attacks", columns, data.rows));
     more.remove();
+    /** @type {HTMLElement | null} */ (place.querySelector(".wide"))?.focus({ preventScroll: true });
     place.querySelector("tr:nth-child(9) th")?.scrollIntoView({ block: "nearest" });
   });
   return h(

@@ -4,6 +4,7 @@
 import { h, update } from "/console/dom.js";
 import { count, money, moment, plural } from "/console/format.js";
 import { mark, table } from "/console/parts.js";
+import { hold, onPress } from "../buttons.js";
 import { handset, hasParties, placeName, say, whileSeen } from "../handset.js";
 
 /**
@@ -27,8 +28,8 @@ export function ledger(root, env) {
   const verdict = h("p", { class: "verdict", role: "status" });
   const way = h("p", { class: "words way" });
   const list = h("div", { class: "charges" });
-  const check = /** @type {HTMLButtonElement} */ (h("button", { type: "button" }, "Run the auditor’s check"));
-  const others = /** @type {HTMLButtonElement} */ (h("button", { type: "button" }, "Let other phones visit"));
+  const check = h("button", { type: "button" }, "Run the auditor’s check");
+  const others = h("button", { type: "button" }, "Let other phones visit");
   const visited = h(
     "p",
     { class: "words visited", role: "status" },
@@ -95,8 +96,8 @@ export function ledger(root, env) {
     draw();
   });
 
-  others.addEventListener("click", async () => {
-    others.disabled = true;
+  onPress(others, async () => {
+    hold(others);
     say(visited, "Other phones are choosing, showing and reporting…");
     try {
       const told = await env.post("/demonstration/visits", company(device));
@@ -104,18 +105,18 @@ export function ledger(root, env) {
     } catch (problem) {
       say(visited, said(problem));
     }
-    others.disabled = false;
+    hold(others, false);
   });
 
-  check.addEventListener("click", async () => {
-    check.disabled = true;
+  onPress(check, async () => {
+    hold(check);
     found.replaceChildren(h("p", {}, "The check is running…"));
     try {
       found.replaceChildren(...(await verify(env)));
     } catch (problem) {
       found.replaceChildren(h("p", { class: "trouble" }, said(problem)));
     }
-    check.disabled = false;
+    hold(check, false);
   });
 }
 

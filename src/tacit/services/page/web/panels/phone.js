@@ -3,6 +3,7 @@
 
 import { h, update } from "/console/dom.js";
 import { count, money, stamp } from "/console/format.js";
+import { hold, onPress } from "../buttons.js";
 import { LIKINGS, handset, hasParties, placeName, say, whileSeen } from "../handset.js";
 import { rehearsal } from "./rehearsing.js";
 
@@ -20,7 +21,7 @@ export function phone(root, env) {
   const why = h("p", { class: "why" });
   const place = h("p", { class: "screen-title" });
   const ask = h("div", { class: "ask" });
-  const next = /** @type {HTMLButtonElement} */ (h("button", { type: "button", class: "main" }, "Next ad"));
+  const next = h("button", { type: "button", class: "main" }, "Next ad");
   const trouble = h("p", { class: "trouble", role: "status" });
   const known = h("div", { class: "known" });
   const profile = form(device);
@@ -71,15 +72,17 @@ export function phone(root, env) {
       .replace(/^\w/, (first) => first.toUpperCase())}`;
     if (!device.shown && !slot.childNodes.length) slot.append(h("p", { class: "muted" }, waiting(device)));
     update(why, [h("span", {}, reason(device))]);
+    const isAnswered = ask.contains(document.activeElement);
     update(ask, question(device.consent));
+    if (isAnswered && !ask.contains(document.activeElement)) ask.querySelector("button")?.focus({ preventScroll: true });
     update(known, knows(device));
     say(trouble, device.trouble);
-    next.disabled = device.isSpending;
+    hold(next, device.isSpending);
   };
   env.bus.addEventListener("device", draw);
   draw();
 
-  next.addEventListener("click", () => device.next());
+  onPress(next, () => device.next());
   ask.addEventListener("click", (event) => {
     const button = event.target instanceof Element ? event.target.closest("button") : null;
     if (button) device.setConsent(button.value === "yes");

@@ -3,6 +3,7 @@
 import { h } from "/console/dom.js";
 import { count, percent, plural } from "/console/format.js";
 import { dots, dotsHeight } from "../plots/dots.js";
+import { hold, isHeld } from "../buttons.js";
 import { plot } from "../plots/shared.js";
 
 /**
@@ -102,8 +103,9 @@ export function rounds(root, env) {
   });
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const button = /** @type {HTMLButtonElement} */ (form.querySelector("button"));
-    button.disabled = true;
+    const button = /** @type {Element} */ (form.querySelector("button"));
+    if (isHeld(button)) return;
+    hold(button);
     said.classList.remove("trouble");
     said.textContent = "The round is running…";
     try {
@@ -117,7 +119,7 @@ export function rounds(root, env) {
       said.classList.add("trouble");
       said.textContent = problem instanceof Error ? problem.message : String(problem);
     }
-    button.disabled = false;
+    hold(button, false);
   });
 }
 

@@ -3,6 +3,7 @@
 import { h, update } from "/console/dom.js";
 import { count, duration, epsilon, moment, money, plural } from "/console/format.js";
 import { mark, meter, table } from "/console/parts.js";
+import { hold, onPress } from "../buttons.js";
 import { handset, hasParties, say, whileSeen } from "../handset.js";
 
 /** @typedef {import("../handset.js").Kept} Kept */
@@ -16,7 +17,7 @@ export function wallet(root, env) {
   const device = handset(env);
   const bars = h("div", { class: "bars" });
   const spent = h("p", { class: "verdict", role: "status" });
-  const spend = /** @type {HTMLButtonElement} */ (h("button", { type: "button" }, "Spend it"));
+  const spend = h("button", { type: "button" }, "Spend it");
   const another = /** @type {HTMLButtonElement} */ (h("button", { type: "button" }, "Take a new phone"));
   const list = h("div", { class: "choices" });
   root.append(
@@ -42,11 +43,11 @@ export function wallet(root, env) {
     update(bars, figures(device));
     update(list, choices(device));
     say(spent, words(device));
-    spend.disabled = device.isSpending || device.consent !== true || device.isSpent;
+    hold(spend, device.isSpending || device.consent !== true || device.isSpent);
   };
   env.bus.addEventListener("device", draw);
   draw();
-  spend.addEventListener("click", () => device.spend());
+  onPress(spend, () => device.spend());
   another.addEventListener("click", () => device.replace());
   whileSeen(root, async () => {
     await device.settle(); // and what another tab did
