@@ -169,6 +169,12 @@ class ProxyOnlooker(Protocol):
 
     def report(self, address: str, report: bytes, verdict: BillVerdict) -> None: ...
 
+    def pack(self, address: str, menu_id: bytes, answer: bytes) -> None: ...
+
+    def statement(self, address: str, nonce: bytes, answer: bytes) -> None: ...
+
+    def sizes(self, address: str, epoch: int, answer: bytes) -> None: ...
+
 
 class ReportIntake:
     """Reports as they come: checked, stored in groups, answered; and the head that devices ask for."""
@@ -257,11 +263,11 @@ def billing_proxy_part(
         routes=[
             *page_routes("/billing/head", GET=partial(_head, intake)),
             *page_routes("/billing/offers", POST=partial(_offer, intake, relay, limit)),
-            *page_routes("/billing/packs/{menu}", GET=partial(_pack, packs)),
+            *page_routes("/billing/packs/{menu}", GET=partial(_pack, intake, packs)),
             *page_routes(
                 "/billing/reports/{nonce}", PUT=partial(_put, intake), GET=partial(_statement, intake)
             ),
-            *page_routes("/billing/epochs/{epoch}/cohorts", GET=partial(_of_epoch, intake.cohorts)),
+            *page_routes("/billing/epochs/{epoch}/cohorts", GET=partial(_cohorts, intake)),
             *(
                 Route(f"/billing/epochs/{{epoch}}/{name}", partial(_of_epoch, read), methods=["GET"])
                 for name, read in (("batches", intake.statements), ("receipts", intake.receipts))
@@ -296,8 +302,11 @@ async def _offer(intake: ReportIntake, relay: OfferRelay, limit: AddressLimit, r
         return Response(answer, media_type=OCTETS)
 
 
-async def _pack(packs: PackRelay, request: Request) -> Response:
-    found = await packs.pack(menu_id_of(request.path_params["menu"]))
+async def _pack(intake: ReportIntake, packs: PackRelay, request: Request) -> Response:
+    menu_id = menu_id_of(request.path_params["menu"])
+    found = await packs.pack(menu_id)
+    if intake.onlooker is not None:
+        intake.onlooker.pack(_address(request), menu_id, found)
     kept = {"cache-control": f"public, max-age={PACK_SECONDS}"}
     return stream_in_pieces(Response(found, headers=kept, media_type="application/json"))
 
@@ -317,15 +326,32 @@ async def _put(intake: ReportIntake, request: Request) -> Response:
 
 
 async def _statement(intake: ReportIntake, request: Request) -> Response:
-    found = await asyncio.to_thread(intake.proxy.statement_for, _nonce(request))
-    return Response(status_code=204) if found is None else Response(found.to_bytes(), media_type=OCTETS)
+    nonce = _nonce(request)
+    found = await asyncio.to_thread(intake.proxy.statement_for, nonce)
+    answer = b"" if found is None else found.to_bytes()
+    if intake.onlooker is not None:
+        intake.onlooker.statement(_address(request), nonce, answer)
+    return Response(answer, media_type=OCTETS) if answer else Response(status_code=204)
+
+
+async def _cohorts(intake: ReportIntake, request: Request) -> Response:
+    epoch = _epoch(request)
+    found = await asyncio.to_thread(intake.cohorts, epoch)
+    if intake.onlooker is not None:
+        intake.onlooker.sizes(_address(request), epoch, found)
+    return stream_in_pieces(Response(found, media_type=OCTETS))
 
 
 async def _of_epoch(read: Callable[[int], bytes], request: Request) -> Response:
+    found = await asyncio.to_thread(read, _epoch(request))
+    return stream_in_pieces(Response(found, media_type=OCTETS))
+
+
+def _epoch(request: Request) -> int:
     spelled = request.path_params["epoch"]
     if not (spelled.isascii() and spelled.isdecimal() and len(spelled) <= 10 and int(spelled) < 2**32):
         refuse_malformed("expected the number of an epoch in the path")
-    return stream_in_pieces(Response(await asyncio.to_thread(read, int(spelled)), media_type=OCTETS))
+    return int(spelled)
 
 
 def _address(request: Request) -> str:

@@ -26,6 +26,7 @@ REQUEST = {"address", "length", "answer_length"}
 REPORT = {
     "address", "length", "menu", "context", "levels", "values", "lane", "nonce", "commitment", "verdict"
 }  # fmt: skip
+CONTEXT = {"context", "levels", "values", "lane"}
 FORMED = {"batch", "menu", "context", "levels", "values", "lane", "epoch", "reports"}
 
 
@@ -138,6 +139,25 @@ def test_nobody_is_told_what_opens_a_message(
     assert len(keys) >= SHOWN
     assert len(secrets) == SHOWN
     assert not [each for each in keys | secrets if each[:16] in said]
+
+
+def test_the_proxy_tells_which_menus_are_fetched_and_what_is_asked_of_reports(
+    world: DemonstrationWorld, shown: list[ShownAd]
+) -> None:
+    """All that devices ask for in the clear, also where nothing is shown; what is asked again stands once."""
+    menu, nonce, epoch = shown[0].menu_id.hex(), shown[0].nonce.hex(), shown[0].epoch
+    for _ in range(3):
+        for path in (f"packs/{menu}", f"reports/{nonce}", f"epochs/{epoch}/cohorts"):
+            assert world.get(f"/billing/{path}", of=Party.PROXY).status_code == 200
+    packs, statements, sizes = (
+        fields(of_kind(world, Party.PROXY, kind)) for kind in ("pack", "statement", "sizes")
+    )
+    assert {frozenset(each) for each in packs} == {frozenset({*CONTEXT, "address", "menu"})}
+    assert [(each["menu"], each["context"], each["lane"]) for each in packs[-3:]] == [
+        (menu, "North · Food", "personal")
+    ] * 3
+    assert statements == [{"address": "127.0.0.1", "nonce": nonce, "known": True, "times": 3}]
+    assert sizes == [{"address": "127.0.0.1", "epoch": epoch, "times": 3}]
 
 
 def test_the_latest_hundred_are_kept(world: DemonstrationWorld) -> None:

@@ -1,9 +1,9 @@
 """What a party of a demonstration saw last: its messages, and what it can read in them, newest last.
 
-Each party tells of what it has in its hands where it has it: the proxy of addresses, lengths, and what stands
-in the clear in a report; the ad server of requests that it opened, and of batches, whose reports have no
-address and no order. Neither is told anything by the other. The last hundred are in memory, and gone with the
-process; outside of a demonstration nothing is kept, since nobody looks on.
+Each party tells of what it has in its hands where it has it: the proxy of addresses, lengths, which packs and
+statements are asked for, and what stands in the clear in a report; the ad server of requests that it opened and
+of batches, whose reports have no address and no order. Neither is told anything by the other. The last hundred
+are in memory, and gone with the process; outside of a demonstration nothing is kept, since nobody looks on.
 """
 
 from __future__ import annotations
@@ -42,20 +42,31 @@ class SeenMessages:
 
     def note(self, kind: str, data: bytes, **fields: Any) -> None:
         """A message of this kind, as it came or left, and what the party reads in it."""
-        message = {
-            "at": self._clock(),
-            "kind": kind,
-            "bytes": len(data),
-            "fields": fields,
-            "hex": data[:SHOWN_BYTES].hex(),
-        }
         with self._lock:
-            self._messages.append(message)
+            self._messages.append(self._message(kind, data, fields))
+
+    def note_again(self, kind: str, data: bytes, **fields: Any) -> None:
+        """The same of what devices ask again and again: it stands once, as it came last, with how often."""
+        with self._lock:
+            before = next((each for each in self._messages if _is_of(each, kind, fields)), None)
+            if before is not None:
+                self._messages.remove(before)
+            times = 1 if before is None else before["fields"]["times"] + 1
+            self._messages.append(self._message(kind, data, {**fields, "times": times}))
+
+    def _message(self, kind: str, data: bytes, fields: dict[str, Any]) -> dict[str, Any]:
+        shown = data[:SHOWN_BYTES].hex()
+        return {"at": self._clock(), "kind": kind, "bytes": len(data), "fields": fields, "hex": shown}
 
     def latest(self) -> list[dict[str, Any]]:
         """The oldest first."""
         with self._lock:
             return list(self._messages)
+
+
+def _is_of(message: dict[str, Any], kind: str, fields: dict[str, Any]) -> bool:
+    told = {name: each for name, each in message["fields"].items() if name != "times"}
+    return message["kind"] == kind and told == fields
 
 
 class AdServerSight:
@@ -98,7 +109,7 @@ class AdServerSight:
 
 
 class ProxySight:
-    """What the proxy sees: addresses, lengths, and of reports which menu they are of (a `ProxyOnlooker`)."""
+    """What the proxy sees: addresses, lengths, and which menus packs and reports are of (a `ProxyOnlooker`)."""
 
     def __init__(self, seen: SeenMessages, proxy: BillingProxy) -> None:
         self._seen, self._proxy = seen, proxy
@@ -121,6 +132,15 @@ class ProxySight:
             commitment=read.commitment.hex(),
             verdict=verdict.name,
         )
+
+    def pack(self, address: str, menu_id: bytes, answer: bytes) -> None:
+        self._seen.note("pack", answer, address=address, **self._menu(menu_id))
+
+    def statement(self, address: str, nonce: bytes, answer: bytes) -> None:
+        self._seen.note_again("statement", answer, address=address, nonce=nonce.hex(), known=bool(answer))
+
+    def sizes(self, address: str, epoch: int, answer: bytes) -> None:
+        self._seen.note_again("sizes", answer, address=address, epoch=epoch)
 
     def batches(self, formed: Sequence[BatchStatement]) -> None:
         """Batches that were shuffled, signed, and are on their way."""

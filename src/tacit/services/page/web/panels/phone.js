@@ -58,7 +58,7 @@ export function phone(root, env) {
           profile,
           known,
         ),
-        column("What the proxy saw", "Where messages come from, not what is in them.", proxy),
+        column("What the proxy saw", "Where messages come from, and which menus are asked for and reported: hence roughly where you are. Not which ad.", proxy),
         column("What the ad server saw", "What is asked and shown, not by whom.", server),
       ),
     ),
@@ -366,12 +366,41 @@ function proxyMessage({ kind, fields }) {
           ["nonce", brief(fields.nonce)],
         ],
       };
+    case "pack":
+      return {
+        words: "Somebody fetches all ads of this menu, before one is chosen.",
+        facts: [
+          ["from", fields.address],
+          ["menu", `${brief(fields.menu)} (${fields.context ?? "unknown"})`],
+        ],
+      };
+    case "statement":
+      return {
+        words: `Somebody asks among how many a report left${fields.known ? "" : ": it waits"}.${often(fields.times)}`,
+        facts: [
+          ["from", fields.address],
+          ["nonce", brief(fields.nonce)],
+        ],
+      };
+    case "sizes":
+      return {
+        words: `Somebody asks how large this epoch’s batches were.${often(fields.times)}`,
+        facts: [
+          ["from", fields.address],
+          ["epoch", String(fields.epoch)],
+        ],
+      };
     default:
       return {
         words: `${fields.reports === 1 ? "One report goes" : `${count(fields.reports)} reports of one menu go, shuffled,`} to the ad server.`,
         facts: [["menu", `${brief(fields.menu)} (${fields.context ?? "unknown"})`]],
       };
   }
+}
+
+/** @param {number} times */
+function often(times) {
+  return times > 1 ? ` Asked ${count(times)} times.` : "";
 }
 
 /** @param {Message} message @returns {{ words: string, facts: [string, string][] }} */
