@@ -97,6 +97,7 @@ def test_what_a_device_must_know_of_the_parties(world: DemonstrationWorld) -> No
         "sealing": known.server.public_key.hex(),
     }
     assert (told["version"], told["demonstration"], told["vendor"]) == (1, True, None)
+    assert told["currency"] == "USD"  # as the settings of a trial say
     assert told["disclosure"] == {"levels": [1, 1]}
     assert told["limits"] == {
         "local": 6.0, "central": 6.0, "perChoice": 2.0, "delta": 1e-6, "windowSeconds": 86_400

@@ -305,6 +305,26 @@ def test_a_spent_wallet_and_sums_that_agree(browser: Browser, world: Demonstrati
         assert page.evaluate(WRONG_HINTS) == []
 
 
+def test_a_wallet_is_spent_by_either_limit(browser: Browser, world: DemonstrationWorld) -> None:
+    """The ad server's own limit may be the smaller one: what the client refuses, the page calls spent."""
+    wait_for_time(world)
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    parties = world.get("/device/parties.json").json()
+    parties["limits"]["central"] = 2.5
+    context.route("**/device/parties.json", lambda route: route.fulfill(json=parties))
+    wrong: list[str] = []
+    page = a_tab(context, world, wrong)
+    agree(page)
+    assert page.get_by_role("button", name="Spend it").is_enabled()
+    next_ad(page)
+    wait_for(page, "#wallet .verdict", "Spent: from now on")
+    assert spent(page) == 2
+    next_ad(page)
+    assert wait_for(page, "#phone .why", SPENT).startswith("What everybody in")
+    assert wrong == []
+    context.close()
+
+
 def test_others_are_counted_without_one_s_own(browser: Browser, world: DemonstrationWorld) -> None:
     """Batches of three: two of others beside one's own, then one of others beside two."""
     wait_for_time(world)
@@ -336,7 +356,7 @@ def test_sums_say_whose_charges_are_whose(browser: Browser, world: Demonstration
         return found
 
     def priced(of: list[ShownAd]) -> str:
-        return f"{sum(each.price_micros for each in of) / 1e6:.4f}"
+        return f"{sum(each.price_micros for each in of) / 1e6:.4f} USD"
 
     wait_for_time(world)
     with a_phone(browser, world, RUNNING) as page:
@@ -353,7 +373,9 @@ def test_sums_say_whose_charges_are_whose(browser: Browser, world: Demonstration
         assert f"the other 2 ads for {priced(others)}" in said
         shown, left, sent, charged, _ = before = rows()
         assert [each[0] for each in (shown, left, sent, charged)] == ["3", "2", "4", "4"]
-        assert float(charged[1]) - float(left[1]) == pytest.approx(float(priced(others)))
+        assert float(charged[1]) - float(left[1]) == pytest.approx(float(priced(others).split()[0]))
+        units = page.locator("#panels th.number small").all_inner_texts()
+        assert units.count("USD") == 3  # the wallet's prices, sums, charges
         for _ in range(MOST_MESSAGES):  # of which the proxy remembers no more
             world.get("/billing/head", of=Party.PROXY)
         page.wait_for_timeout(2500)

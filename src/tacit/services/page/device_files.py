@@ -116,6 +116,7 @@ class PartyFacts:
             "limits": limits_as_json(DeviceLimits()),
             "vendor": None if openrtb is None else openrtb.vendor,
             "demonstration": running.settings.is_demonstration,
+            **({"currency": openrtb.currency} if running.settings.is_demonstration and openrtb else {}),
         }
 
     def _look_at_market(self) -> dict[str, Any]:

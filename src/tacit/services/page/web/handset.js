@@ -2,6 +2,7 @@
 // device is the real client in its worker; the profile is made up, and stays in this browser.
 
 import { h } from "/console/dom.js";
+import { money } from "/console/format.js";
 
 /**
  * @typedef {{ campaign: number, priceMicros: number, bidMicros: number, rate: number }} Entry
@@ -35,6 +36,16 @@ export const POLL_MS = 2000;
 /** What a place is called. @param {Place} place */
 export function placeName(place) {
   return place.values.join(" · ");
+}
+
+/** What amounts are in: the market's currency. @param {import("./main.js").Env} env @returns {string} */
+export function currency(env) {
+  return env.parties?.currency ?? "currency units";
+}
+
+/** An amount in a sentence. @param {import("./main.js").Env} env @param {number} micros */
+export function amount(env, micros) {
+  return `${money(micros, 4)} ${currency(env)}`;
 }
 
 /** The one device of the page. @param {import("./main.js").Env} env @returns {Handset} */
@@ -82,6 +93,8 @@ export function whileSeen(element, act) {
 export class Handset {
   /** @type {any} the client's page side */
   #tacit;
+  /** @type {any} the account as the journal has it */
+  #account;
   /** @type {Promise<void> | undefined} */
   #opening;
   /** @type {Map<string, any>} impressions by key, also those of a journal that was left with consent */
@@ -173,12 +186,13 @@ export class Handset {
     const { parties } = this.env;
     if (!parties)
       throw new Error("The ad server did not say who the parties are: load the page again when it is back.");
-    const [page, bytes, messages] = await Promise.all([
+    const [page, account, bytes, messages] = await Promise.all([
       import("/device/tacit.js"),
+      import("/device/account.js"),
       import("/device/bytes.js"),
       import("/device/messages.js"),
     ]);
-    this.#code = { ...bytes, ...messages };
+    this.#code = { ...account, ...bytes, ...messages };
     // Other parties at the same address, or a new phone: another journal.
     const name = `tacit ${parties.server.signing.slice(0, 16)} ${this.number}`;
     this.#tacit = await page.openTacit({
@@ -292,7 +306,7 @@ export class Handset {
   get isSpent() {
     const epsilon = this.menu("personal")?.epsilonMicros;
     if (!this.account || !epsilon) return false;
-    return this.account.localMicros + epsilon > this.account.limits.local * 1e6;
+    return !this.#account.affords(epsilon, Math.floor(Date.now() / 1000));
   }
 
   /** Show ads until no more private choice can be paid for. */
@@ -348,9 +362,7 @@ export class Handset {
       );
     this.account = await this.#tacit.account();
     const [begun] = await this.#tacit.journal("account");
-    const window = Math.floor(Date.now() / 1000 / this.env.parties.limits.windowSeconds);
-    if (this.account && begun?.window < window)
-      Object.assign(this.account, { localMicros: 0, centralMicros: 0 });
+    this.#account = new this.#code.Account(this.env.parties.limits, begun);
     await this.#readBatches().catch(() => {});
     await this.#readNames().catch(() => {});
   }

@@ -5,7 +5,7 @@ import { h, update } from "/console/dom.js";
 import { count, money, moment, plural } from "/console/format.js";
 import { mark, table } from "/console/parts.js";
 import { hold, onPress } from "../buttons.js";
-import { handset, hasParties, placeName, say, whileSeen } from "../handset.js";
+import { amount, currency, handset, hasParties, placeName, say, whileSeen } from "../handset.js";
 
 /**
  * @typedef {{ number: number, campaign: number | null, advertiser: string, title: string, price_micros: number, reason: string,
@@ -61,8 +61,8 @@ export function ledger(root, env) {
   const draw = () => {
     if (asked === settled()) {
       const told = reconcile(device.kept, charges, sent);
-      update(sums, [sheet(told)]);
-      say(verdict, told.words);
+      update(sums, [sheet(env, told)]);
+      say(verdict, agree(env, told));
     }
     say(way, onTheWay(device));
     update(list, arrived(device, charges, held));
@@ -101,7 +101,7 @@ export function ledger(root, env) {
     say(visited, "Other phones are choosing, showing and reporting…");
     try {
       const told = await env.post("/demonstration/visits", company(device));
-      say(visited, visitWords(told, placeName(device.disclosed)));
+      say(visited, visitWords(env, told, placeName(device.disclosed)));
     } catch (problem) {
       say(visited, said(problem));
     }
@@ -130,11 +130,12 @@ function company(device) {
 }
 
 /**
+ * @param {import("../main.js").Env} env
  * @param {{ phones: number, shown: number, price_micros: number, lanes: Record<string, number>, here: number }} told
  * @param {string} place
  */
-function visitWords({ phones, shown, price_micros: micros, lanes, here }, place) {
-  const ads = `${plural(phones, "other phone")} showed ${plural(shown, "ad")} for ${money(micros, 4)}`;
+function visitWords(env, { phones, shown, price_micros: micros, lanes, here }, place) {
+  const ads = `${plural(phones, "other phone")} showed ${plural(shown, "ad")} for ${amount(env, micros)}`;
   const how = `${count(lanes.personal)} chosen privately, ${count(here)} of them in ${place}; ${count(lanes.public)} as everybody is shown`;
   return `${ads}: ${how}. Nobody but they can tell which reports are theirs.`;
 }
@@ -174,18 +175,17 @@ export function reconcile(kept, charges, sent) {
     charged,
     sent,
     all: add(charges.map((each) => ({ micros: each.price_micros }))),
-    words: agree(shown, left, charged, sent ?? charged.ads),
   };
 }
 
-/** @param {Sum} shown @param {Sum} left of those @param {Sum} charged @param {number} sent */
-function agree(shown, left, charged, sent) {
-  const ads = (/** @type {Sum} */ sum) => `${plural(sum.ads, "ad")} for ${money(sum.micros, 4)}`;
+/** Both sides' sums in a sentence. @param {import("../main.js").Env} env @param {ReturnType<typeof reconcile>} told */
+function agree(env, { shown, left, charged, sent }) {
+  const ads = (/** @type {Sum} */ sum) => `${plural(sum.ads, "ad")} for ${amount(env, sum.micros)}`;
   if (!shown.ads) return "Nothing was shown yet.";
   const what = `You showed ${ads(shown)}; the ad server charged ${ads(charged)} from the same menus.`;
   if (!left.ads && !charged.ads) return `${what} Nothing has left the proxy yet: all of it is on its way.`;
   // What has left was accepted, hence charged: where fewer charges are here, they were asked for before.
-  if (charged.ads !== sent || charged.ads < left.ads)
+  if (charged.ads !== (sent ?? charged.ads) || charged.ads < left.ads)
     return `${what} The proxy’s count and the charges were not asked for at the same moment: the next look has both.`;
   const waits = shown.ads - left.ads;
   if (charged.ads === left.ads) {
@@ -202,8 +202,8 @@ function agree(shown, left, charged, sent) {
   return `${what} ${waits ? `Of yours, ${ads(left)} ${left.ads === 1 ? "has" : "have"} left the proxy` : "All of yours have left the proxy"}; the other ${others}${way}`;
 }
 
-/** @param {ReturnType<typeof reconcile>} told */
-function sheet({ shown, left, charged, sent, all }) {
+/** @param {import("../main.js").Env} env @param {ReturnType<typeof reconcile>} told */
+function sheet(env, { shown, left, charged, sent, all }) {
   const rows = [
     { who: "This phone showed", ads: shown.ads, micros: shown.micros },
     { who: "of which have left the proxy", ads: left.ads, micros: left.micros },
@@ -218,6 +218,7 @@ function sheet({ shown, left, charged, sent, all }) {
       { title: "Ads", number: true, cell: (each) => (each.ads === null ? "–" : count(each.ads)) },
       {
         title: "Amount",
+        unit: currency(env),
         number: true,
         cell: (each) =>
           each.micros === null ? h("span", { class: "muted" }, "cannot know") : money(each.micros, 4),
@@ -274,7 +275,12 @@ function arrived(device, charges, held) {
             h("span", { class: "below" }, `${each.advertiser}, campaign ${each.campaign}`),
         ],
       },
-      { title: "Price", number: true, cell: (each) => money(each.price_micros, 4) },
+      {
+        title: "Price",
+        unit: currency(device.env),
+        number: true,
+        cell: (each) => money(each.price_micros, 4),
+      },
       {
         title: "Reason",
         words: true,
@@ -294,7 +300,7 @@ function arrived(device, charges, held) {
       : `${plural(charges.length, "charge")} in all.`;
   return [
     rows,
-    h("p", { class: "source" }, `${more}${held ? ` Held for want of money: ${money(held, 4)}.` : ""}`),
+    h("p", { class: "source" }, `${more}${held ? ` Held for want of money: ${amount(device.env, held)}.` : ""}`),
   ];
 }
 
@@ -312,7 +318,7 @@ async function verify(env) {
     return [h("p", { class: "trouble" }, `The check came to no end: ${told.trouble || "ask again"}.`)];
   const { holds, findings, batches, reports, charged, invoices, found } = report;
   const again = wasEarlier ? ` That was a moment ago; a new check can begin in ${told.again_in} s.` : "";
-  const summed = `${plural(batches, "batch", "batches")} with ${plural(reports, "report")} were signed by the proxy, every charge is at the price that its menu said, and they add up to ${plural(charged.impressions, "ad")} for ${money(charged.micros, 4)}${invoices.length ? `, on ${plural(invoices.length, "invoice")}` : ""}.`;
+  const summed = `${plural(batches, "batch", "batches")} with ${plural(reports, "report")} were signed by the proxy, every charge is at the price that its menu said, and they add up to ${plural(charged.impressions, "ad")} for ${amount(env, charged.micros)}${invoices.length ? `, on ${plural(invoices.length, "invoice")}` : ""}.`;
   return [
     h(
       "p",

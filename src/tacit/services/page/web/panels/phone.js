@@ -2,9 +2,9 @@
 // proxy and the ad server know of that, from each one's own record.
 
 import { h, update } from "/console/dom.js";
-import { count, money, stamp } from "/console/format.js";
+import { count, stamp } from "/console/format.js";
 import { hold, onPress } from "../buttons.js";
-import { LIKINGS, handset, hasParties, placeName, say, whileSeen } from "../handset.js";
+import { LIKINGS, amount, handset, hasParties, placeName, say, whileSeen } from "../handset.js";
 import { rehearsal } from "./rehearsing.js";
 
 /** @typedef {{ at: number, kind: string, bytes: number, fields: any, hex: string }} Message as a party saw it */
@@ -103,7 +103,7 @@ export function phone(root, env) {
     }
     const answers = await Promise.all([
       look(env, `${env.parties.proxy.url}/demonstration/seen`, proxy, proxyMessage),
-      look(env, "/demonstration/seen", server, serverMessage),
+      look(env, "/demonstration/seen", server, (message) => serverMessage(env, message)),
     ]);
     if (!device.isAway || answers.includes(false)) return;
     if (isFree()) await device.next();
@@ -403,8 +403,8 @@ function often(times) {
   return times > 1 ? ` Asked ${count(times)} times.` : "";
 }
 
-/** @param {Message} message @returns {{ words: string, facts: [string, string][] }} */
-function serverMessage({ kind, fields }) {
+/** @param {import("../main.js").Env} env @param {Message} message @returns {{ words: string, facts: [string, string][] }} */
+function serverMessage(env, { kind, fields }) {
   if (kind === "request") {
     const words = fields.tokens
       ? `Somebody in ${fields.context} wants ${count(fields.tokens)} blinded tokens signed, unseen.`
@@ -422,7 +422,7 @@ function serverMessage({ kind, fields }) {
     const entries = fields.entries;
     const told = entries
       .slice(0, 8)
-      .map((each) => `${each.campaign ?? "nothing"} for ${money(each.price_micros, 4)}`);
+      .map((each) => `${each.campaign ?? "nothing"} for ${amount(env, each.price_micros)}`);
     return {
       words: `${fields.reports === 1 ? "One report" : `${count(fields.reports)} reports, in no order`}: what was shown, and its price.`,
       facts: [

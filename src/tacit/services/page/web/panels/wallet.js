@@ -4,7 +4,7 @@ import { h, update } from "/console/dom.js";
 import { count, duration, epsilon, moment, money, plural } from "/console/format.js";
 import { mark, meter, table } from "/console/parts.js";
 import { hold, onPress } from "../buttons.js";
-import { handset, hasParties, say, whileSeen } from "../handset.js";
+import { currency, handset, hasParties, say, whileSeen } from "../handset.js";
 
 /** @typedef {import("../handset.js").Kept} Kept */
 
@@ -119,7 +119,7 @@ function choices(device) {
         number: true,
         cell: (each) => (each.epsilonMicros ? epsilon(each.epsilonMicros / MICROS) : "0"),
       },
-      { title: "Price", number: true, cell: (each) => money(each.priceMicros, 4) },
+      { title: "Price", unit: currency(device.env), number: true, cell: (each) => money(each.priceMicros, 4) },
     ],
     shown,
     (each) => each.id,
