@@ -34,6 +34,7 @@ from tacit.pages import (
 )
 from tacit.pages.drawings import LEAST_CONTRAST, contrast, lighten_for_dark
 from tacit_lab.studies import figure_style
+from tests.support.browsers import a_browser, needs_chromium
 from tests.support.page_reader import Seen, assert_self_contained
 
 SVG = """<?xml version="1.0" encoding="utf-8" standalone="no"?>
@@ -232,3 +233,21 @@ def test_nothing_of_a_page_is_cut_off_on_a_phone_without_a_hint(tmp_path: Path) 
     drawn = [(inside, outside) for name, outside, inside, _ in seen["boxes"] if name == "drawing"]
     # Nearly as large as drawn, or nobody could read it, and the rest a scroll away.
     assert [inside for inside, _ in drawn[2:]] == pytest.approx([0.85 * 500 * 4 / 3, 0.85 * 900 * 4 / 3], abs=1)
+
+
+@needs_chromium
+def test_what_is_wider_than_the_screen_says_that_it_scrolls(tmp_path: Path) -> None:
+    """In words, without a script; and what fits says nothing."""
+    wide = Table([f"a column {each}" for each in range(6)], [["nothing" * 3] * 6], caption="wide")
+    few = Table(("a", "b"), [("1", "2")], caption="fits")
+    html = page("t", "l", [Section("a", [wide, few, Figure(SVG, "")])])
+    (tmp_path / "page.html").write_text(html, encoding="utf-8")
+    told = """() => [...document.querySelectorAll(".wide, .drawing")]
+      .map(each => [each.scrollWidth > each.clientWidth + 1, getComputedStyle(each, "::after").maxHeight])"""
+    with a_browser() as browser:
+        opened = browser.new_page(viewport={"width": 390, "height": 800})
+        opened.goto((tmp_path / "page.html").as_uri())
+        assert opened.evaluate(told) == [[True, "24px"], [False, "0px"], [False, "0px"]]
+        assert "scroll for more" in opened.evaluate(
+            "getComputedStyle(document.querySelector('.wide'), '::after').content"
+        )
