@@ -58,7 +58,7 @@ export function phone(root, env) {
           profile,
           known,
         ),
-        column("What the proxy saw", "Where messages come from, and which menus are asked for and reported: hence roughly where you are. Not which ad.", proxy),
+        column("What the proxy saw", "Where messages come from, and of which menu: roughly where you are. Not which ad.", proxy),
         column("What the ad server saw", "What is asked and shown, not by whom.", server),
       ),
     ),
