@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tacit.bill.server.store import RedeemedBatch, RedeemedReport
 from tacit.deliver.device.outcomes import ShownAd
 from tacit.services.page.seen import MOST_ENTRIES, MOST_MESSAGES, AdServerSight, SeenMessages
 from tacit.services.signatures import Party
-from tests.support.page_worlds import DemonstrationWorld, a_demonstration
+from tests.support.page_worlds import DemonstrationWorld, a_demonstration, replace_in
 
 HOME, ADDRESS = ("Millbridge", "Tea"), "203.0.113.77"
 SHOWN = 4
@@ -61,7 +62,10 @@ def world(
     tmp_path_factory: pytest.TempPathFactory,
     remembered: Remembered,  # noqa: ARG001 (it looks on before the world begins)
 ) -> Iterator[DemonstrationWorld]:
-    with a_demonstration(tmp_path_factory.mktemp("seen") / "demo") as made:
+    def stay(folder: Path) -> None:  # in one epoch, so that all that is shown may leave together
+        replace_in(folder / "market.toml", "epoch_seconds = 60 ", "epoch_seconds = 3600 ")
+
+    with a_demonstration(tmp_path_factory.mktemp("seen") / "demo", stay) as made:
         yield made
 
 
