@@ -400,9 +400,8 @@ def test_other_phones_come_where_one_is(browser: Browser, world: DemonstrationWo
             button.click()
             said = wait_for(page, "#ledger .visited", "16 other phones showed 48 ads", 30)
             private, here, public = map(int, re.findall(r"(\d+)(?: chosen| of them| as)", said))
-            assert 30 <= private <= 36  # a menu can run out of tokens; spent wallets would leave 5 or none
-            assert private + public == 48
-            assert here >= COHORT
+            assert private + public == 48  # how many of each depends on what menus have left, too
+            assert COHORT <= here <= private
             assert focused(page) == "Let other phones visit"
             wait_for(page, "#ledger .way", "Nothing is on its way")
             page.locator("#wallet").scroll_into_view_if_needed()
