@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-# In their own order: the smallest files, those of the package, come last, so that both workers end together.
-PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# In their own order: the smallest files, those of the package, come last, so that all workers end together. Three, as
+# tests of services wait for clocks and for each other: two leave two cores idle for a third of the time.
+PYTEST := $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 MYPY   := $(BIN)/mypy --num-workers 2
 BUILD_INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/tacit/kernels/*.cpp src/tacit/kernels/*.h) $(VENV)/.modules
 

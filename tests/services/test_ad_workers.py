@@ -133,6 +133,7 @@ def roll(workers: AdWorkers, load: Traffic) -> None:
         assert len(workers.owners()) == 1
 
 
+@pytest.mark.slow
 def test_workers_are_restarted_killed_and_upgraded_under_traffic(
     workers: AdWorkers, launcher: Launcher, store: SqlAdStore, tmp_path: Path
 ) -> None:

@@ -106,6 +106,7 @@ def test_killed_in_the_middle_of_an_epoch_charges_are_what_was_shown(
     drive_through_restarts(parties, launcher, 12)
 
 
+@pytest.mark.slow
 def test_the_same_on_postgresql(parties: Parties, launcher: Launcher, postgres_server: str) -> None:
     url = make_url(postgres_server)
     for party, name, before in (

@@ -60,6 +60,7 @@ def weather_storm(
     assert figures.charges >= 0.9 * impressions
 
 
+@pytest.mark.slow
 def test_processes_are_killed_and_the_bill_is_exact(launcher: Launcher, tmp_path: Path) -> None:
     weather_storm(launcher, tmp_path, Weather(SEED, lossy=20), kills=5, faults=25, impressions=12)
 

@@ -12,6 +12,7 @@ import pytest
 from tacit.deliver.campaigns.store import MACHINE, Author
 from tacit.deliver.device.packs import barred_campaigns
 from tacit.deliver.device.settings import StatisticsConsent
+from tacit.deliver.protocol.disclosure import DisclosureLevel
 from tacit.deliver.protocol.priced_menus import candidates_of
 from tacit.entropy import Entropy, Simulation
 from tacit.errors import BadInput
@@ -62,7 +63,10 @@ def test_visitors_keep_to_caps_as_devices_do(tmp_path: Path) -> None:
             once = {"caps": [{"impressions": 1, "seconds": 86_400}]}
             store.amend_campaign(number, once, None, Author(MACHINE, world.now))
         world.now += 2  # by when packs have it
-        place: Any = SimpleNamespace(keys=world.keys, hierarchy=world.hierarchy, contexts=(HERE,))
+        told = DisclosureLevel(world.hierarchy.levels()[1])
+        place: Any = SimpleNamespace(
+            keys=world.keys, hierarchy=world.hierarchy, contexts=(HERE,), disclosure=told
+        )
         visitor = visits._visitor(place, tmp_path, 0, world.channel(), Entropy())
         visitor.visit(2, lambda: world.now)
         assert visitor.channel.calls["pack"] == 1  # of its one menu, before it chose

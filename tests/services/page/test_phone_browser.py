@@ -387,6 +387,7 @@ def test_sums_say_whose_charges_are_whose(browser: Browser, world: Demonstration
         assert f"other {len(others)} ads for {priced(others)}" in said
 
 
+@pytest.mark.slow
 def test_other_phones_come_where_one_is(browser: Browser, world: DemonstrationWorld) -> None:
     """As often as somebody asks, whoever visited before: a report waits, and leaves among theirs."""
     wait_for_time(world, 35)
