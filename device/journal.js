@@ -65,9 +65,14 @@ export async function openJournal(name) {
   return new Journal(databaseRows(await open().catch(() => refuse("NOT_STORED", "expected a database of this site")), open));
 }
 
-/** Whether this browser has such a journal. */
-export const hasJournal = async (name) =>
-  !!globalThis.location && !!(await indexedDB.databases().catch(() => [])).find((each) => each.name === name);
+/** Whether this browser has such a journal; one that cannot tell has none. */
+export async function hasJournal(name) {
+  try {
+    return !!globalThis.location && (await indexedDB.databases()).some((each) => each.name === name);
+  } catch {
+    return false;
+  }
+}
 
 /** Rows by key: i impressions, s showings that count towards caps, e events and r rounds of statistics, m menus, h heads; the account, and the
  * last word on consent. */

@@ -43,7 +43,7 @@ export function serveDevice(post) {
         device = kept;
         recovered ??= kept.recover().then(() => kept.forget()).catch(() => {});
       } else if (before === kept) await kept.setConsent(false);
-      else if (await stored()) kept.sendReports().then(() => kept.forget()).catch(() => {});
+      else if (await stored().catch(() => {})) kept.sendReports().then(() => kept.forget()).catch(() => {});
     })),
     /** What the person's own rates come from, which stays here: a model of tacit's and what it reads of them, or what was clicked where:
      * [campaign or null, exact context], the oldest first. */

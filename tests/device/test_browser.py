@@ -287,6 +287,16 @@ def test_a_script_of_the_page_can_not_have_more_than_one_choice_is(browser: Brow
         assert not any(zero in each["key"] for each in step(page, "records")), "secrets are the worker's own"
 
 
+def two_tabs(browser: Browser, url: str) -> list[Page]:
+    """Of one browser, in which somebody has agreed."""
+    context = browser.new_context()
+    tabs = [context.new_page() for _ in range(2)]
+    for tab in tabs:
+        tab.goto(url)
+        step(tab, "openDevice", {"consent": True})
+    return tabs
+
+
 def own_name(world: TabWorld) -> str:
     return f"tacit {world.keys.server_signing.hex()[:16]}"
 
@@ -305,6 +315,9 @@ def test_where_nothing_can_be_kept_nothing_is_chosen(browser: Browser, world: Ta
         assert step(page, "show", "ad", FOOD)["lane"] == "public"
         reason = "tacit.setConsent(true).catch(({ reason }) => reason)"
         assert page.evaluate(reason) == "NOT_STORED"
+        assert page.evaluate("tacit.setConsent(false).then(() => 'taken')") == "taken", "a no is always taken"
+        erased = "tacit.erase().catch(({ reason }) => reason)"
+        assert page.evaluate(erased) == "NOT_STORED", "what may lie there was not erased, and that is said"
         assert page.evaluate("tacit.account()")["localMicros"] == 0
 
 
@@ -329,11 +342,8 @@ def test_what_was_stored_is_reported_and_erased_without_consent_too(browser: Bro
 
 def test_a_no_in_one_tab_is_a_no_in_all(browser: Browser, world: TabWorld) -> None:
     with world.served() as (url, _):
-        context = browser.new_context()
-        tabs = [context.new_page() for _ in range(2)]
+        tabs = two_tabs(browser, url)
         for tab in tabs:
-            tab.goto(url)
-            step(tab, "openDevice", {"consent": True})
             assert step(tab, "show", "ad", FOOD)["lane"] == "personal"
         tabs[0].evaluate("tacit.setConsent(false)")
         assert step(tabs[1], "show", "ad", FOOD)["lane"] == "public"
@@ -384,11 +394,7 @@ def test_what_a_page_hands_in_is_refused_by_name(browser: Browser, world: TabWor
 
 def test_two_tabs_never_draw_for_the_same_token_nor_spend_twice(browser: Browser, world: TabWorld) -> None:
     with world.served() as (url, _):
-        context = browser.new_context()
-        tabs = [context.new_page() for _ in range(2)]
-        for tab in tabs:
-            tab.goto(url)
-            step(tab, "openDevice", {"consent": True})
+        tabs = two_tabs(browser, url)
         for tab in tabs:
             step(tab, "showTwo", FOOD)
         drawn = sum(len(tab.evaluate("shown")) for tab in tabs)
